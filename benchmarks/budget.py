@@ -31,30 +31,30 @@ N_FORMS = 2
 
 def answers_in(folder: Path) -> list[OrderAnswers]:
     lines = (line for _, line in lines_of_audits(find_runs([folder], []), []) if not line.guards)
-    found = {line.question: line.orders for line in lines if line.orders is not None and line.orders.control}
-    return [*found.values()]
+    answers = {line.question: line.orders for line in lines if line.orders is not None and line.orders.control}
+    return [*answers.values()]
 
 
-def fewer(one: OrderAnswers, n_orders: int, rng: random.Random) -> OrderAnswers:
+def fewer(question: OrderAnswers, n_orders: int, rng: random.Random) -> OrderAnswers:
     """The same question, asked in so many orders, the published one and others that were compared."""
-    compared = one.compared or tuple(range(len(one.loglikelihoods)))
+    compared = question.compared or tuple(range(len(question.loglikelihoods)))
     kept = [0, *rng.sample(range(1, len(compared)), n_orders - 1)]
     return replace(
-        one,
-        loglikelihoods=tuple(one.loglikelihoods[compared[place]] for place in kept),
-        right=tuple(one.right[compared[place]] for place in kept) if one.right else (),
-        control=tuple(form[place] for form in one.controls for place in kept),
+        question,
+        loglikelihoods=tuple(question.loglikelihoods[compared[place]] for place in kept),
+        right=tuple(question.right[compared[place]] for place in kept) if question.right else (),
+        control=tuple(form[place] for form in question.controls for place in kept),
         compared=(),
     )
 
 
 def share_found(answers: Sequence[OrderAnswers], n: int, n_orders: int, draws: int) -> float:
-    found, level = 0, EVIDENCE_LEVEL * share_alone(1)
+    n_rejected, level = 0, EVIDENCE_LEVEL * share_alone(1)
     for seed in tqdm(range(draws), leave=False):
         rng = random.Random(seed)
-        audit = [fewer(one, n_orders, rng) for one in rng.sample(answers, min(n, len(answers)))]
-        found += data_verdict(audit).pvalue <= level
-    return found / draws
+        audit = [fewer(question, n_orders, rng) for question in rng.sample(answers, min(n, len(answers)))]
+        n_rejected += data_verdict(audit).pvalue <= level
+    return n_rejected / draws
 
 
 def main() -> None:
@@ -67,11 +67,11 @@ def main() -> None:
     seen, clean = answers_in(args.seen), answers_in(args.clean)
     print(f"{len(seen)} seen and {len(clean)} other questions without a guard; {args.draws} draws\n")
     print("| orders | questions | found | accused |\n|---|---|---|---|")
-    n_most = min(len(one.compared or one.loglikelihoods) for one in (*seen, *clean))
+    n_most = min(len(question.compared or question.loglikelihoods) for question in (*seen, *clean))
     for n_orders in (n for n in ORDERS_WITHIN if n <= n_most):
         n = args.budget // (n_orders * (1 + N_FORMS))
         if n >= FEWEST_JUDGED:
-            shares = [share_found(own, n, n_orders, args.draws) for own in (seen, clean)]
+            shares = [share_found(answers, n, n_orders, args.draws) for answers in (seen, clean)]
             print(f"| {n_orders} | {n} | {shares[0]:.2f} | {shares[1]:.2f} |", flush=True)
 
 

@@ -51,8 +51,8 @@ class ComparedOrders(OptionOrders):
     """Only those orders of which the verdict by controls is computed."""
 
     def chosen_orders(self, question: Question) -> list[Order]:
-        asked = OptionOrders(self.max_orders, layouts=self.layouts)
-        every, places = asked.chosen_orders(question), asked.compared(question)
+        orders = OptionOrders(self.max_orders, layouts=self.layouts)
+        every, places = orders.chosen_orders(question), orders.compared(question)
         return [every[place] for place in places]
 
 
@@ -61,14 +61,17 @@ def drawn(spec: str, n: int, most_letters: int) -> list[tuple[Question, bool]]:
     name, _, source = spec.partition("=")
     pool = own_set(name.removeprefix("own:"), n) if name.startswith("own:") else distinct(questions_of(source))
     templates = shared_option_sets(pool)
-    fitting = [one for one in random.Random(name).sample(pool, len(pool)) if _fits(one, most_letters)]
-    numbered = [replace(one, id=f"{name} {place}") for place, one in enumerate(fitting[:n])]
-    return [(one, bool(guards_of(one, templates))) for one in numbered]
+    fitting = [question for question in random.Random(name).sample(pool, len(pool)) if _fits(question, most_letters)]
+    numbered = [replace(question, id=f"{name} {place}") for place, question in enumerate(fitting[:n])]
+    return [(question, bool(guards_of(question, templates))) for question in numbered]
 
 
-def _fits(one: Question, most_letters: int) -> bool:
-    n_options = len({option.strip() for option in one.options})
-    return 2 <= n_options == len(one.options) <= 6 and sum(map(len, (one.stem, *one.options))) <= most_letters
+def _fits(question: Question, most_letters: int) -> bool:
+    n_options = len({option.strip() for option in question.options})
+    return (
+        2 <= n_options == len(question.options) <= 6
+        and sum(map(len, (question.stem, *question.options))) <= most_letters
+    )
 
 
 def texts(probe: OptionOrders, question: Question) -> list[Request]:
@@ -86,11 +89,11 @@ def score(
     with file.open("a", encoding="utf-8") as kept, tqdm(total=len(questions), initial=done, desc=str(file)) as bar:
         for first in range(done, len(questions), AT_ONCE):
             batch = questions[first : first + AT_ONCE]
-            asked = [[] if guarded else texts(probe, question) for question, guarded in batch]
-            flat = [Instance("loglikelihood", {}, (frame(a), b), 0) for own in asked for a, b in own]
+            texts_of_batch = [[] if guarded else texts(probe, question) for question, guarded in batch]
+            flat = [Instance("loglikelihood", {}, (frame(a), b), 0) for text in texts_of_batch for a, b in text]
             answers = iter(lm.loglikelihood(flat, disable_tqdm=True) if flat else [])
-            for (question, guarded), own in zip(batch, asked, strict=True):
-                values = [next(answers)[0] for _ in own]
+            for (question, guarded), text in zip(batch, texts_of_batch, strict=True):
+                values = [next(answers)[0] for _ in text]
                 row = {**asdict(question), "guarded": guarded, "scores": values, "layouts": probe.layouts}
                 kept.write(json.dumps(row) + "\n")
             kept.flush()
@@ -106,7 +109,7 @@ def layouts_of(row: Row) -> tuple[str, ...]:
 
 
 def n_compared(row: Row) -> int:
-    """In each layout, in words once, and in capitals in each layout."""
+    """Return the number of compared texts: in each layout, in words once, and in capitals in each layout."""
     return len(row["scores"]) // (2 * len(layouts_of(row)) + 1)
 
 
@@ -120,13 +123,13 @@ def answers_of(row: Row, orders: str) -> OrderAnswers:
         return OrderAnswers((0.0, 0.0), orders, guarded)
     most = MOST_ORDERS if n == MOST_COMPARED else n
     right = ComparedOrders(most, layouts=row.get("layouts", AUDITED)).right_places(question)
-    own, control = averaged(values[: n * n_layouts], n_layouts), averaged_controls(values[n * n_layouts :], n_layouts)
+    mean, control = averaged(values[: n * n_layouts], n_layouts), averaged_controls(values[n * n_layouts :], n_layouts)
     several = layouts if n_layouts > 1 else ()
-    return OrderAnswers(own, orders, guarded, control, (), shared_texts(question), (), right, several)
+    return OrderAnswers(mean, orders, guarded, control, (), shared_texts(question), (), right, several)
 
 
 def table(folder: Path, mixed: Sequence[str]) -> Iterator[list[object]]:
-    for place in sorted(one for one in folder.iterdir() if one.is_dir()):
+    for place in sorted(path for path in folder.iterdir() if path.is_dir()):
         sets = {file.stem: _rows(file) for file in sorted(place.glob("*.jsonl"))}
         for first, second in pairwise(mixed):
             if first in sets and second in sets:
@@ -134,7 +137,7 @@ def table(folder: Path, mixed: Sequence[str]) -> Iterator[list[object]]:
         for name, rows in sets.items():
             orders = null_status(order_tests(map(question_of, rows))).status
             for size in SIZES:
-                if size <= len(rows) or size == min(one for one in SIZES if one >= len(rows)):
+                if size <= len(rows) or size == min(size for size in SIZES if size >= len(rows)):
                     yield [*_of_model(place.name), name, orders, *_verdict(rows[:size], orders)]
 
 
@@ -145,7 +148,7 @@ def _rows(file: Path) -> list[Row]:
 def _mixed(sets: Mapping[str, Sequence[Row]], first: str, second: str, share: float) -> list[Row]:
     rng = random.Random(f"{first} {second} {share}")
     pairs = zip(sets[first], sets[second], strict=False)
-    return [one if rng.random() < share else other for one, other in pairs]
+    return [row if rng.random() < share else other for row, other in pairs]
 
 
 def _of_model(folder: str) -> tuple[str, str]:
@@ -153,10 +156,10 @@ def _of_model(folder: str) -> tuple[str, str]:
 
 
 def _verdict(rows: Sequence[Row], orders: str) -> list[object]:
-    found = data_verdict(answers_of(row, orders) for row in rows)
-    tested = found.tested
+    verdict = data_verdict(answers_of(row, orders) for row in rows)
+    tested = verdict.tested
     numbers = [f"{round(value, 2) + 0.0:.2f}" for value in (tested.mean, tested.mean_error)]  # no "-0.00"
-    return [len(rows), found.n, *numbers, f"{tested.pvalue:.2g}", found.word]
+    return [len(rows), verdict.n, *numbers, f"{tested.pvalue:.2g}", verdict.word]
 
 
 def main() -> None:

@@ -98,24 +98,24 @@ remember well. / By landmarks that they learn in short flights, and by a dance t
 
 
 def _capitals(draw: random.Random) -> list[list[str]]:
-    return [one.split() for one in draw.sample(_split(CAPITALS, ","), 4)]
+    return [capital.split() for capital in draw.sample(_split(CAPITALS, ","), 4)]
 
 
-def _told(draw: random.Random) -> tuple[list[str], list[str], str, str]:
+def _story(draw: random.Random) -> tuple[list[str], list[str], str, str]:
     names, things, verb = draw.sample(NAMES, 4), draw.sample(THINGS, 4), draw.choice(VERBS)
     return names, things, verb, " ".join(f"{a} {verb} the {b}." for a, b in zip(names, things, strict=True))
 
 
 def who(draw: random.Random) -> Row:
-    names, things, verb, text = _told(draw)
+    names, things, verb, text = _story(draw)
     right = draw.randrange(4)
     return f"{text} Who {verb} the {things[right]}?", names, right
 
 
 def what(draw: random.Random) -> Row:
-    names, things, verb, text = _told(draw)
+    names, things, verb, text = _story(draw)
     right = draw.randrange(4)
-    return f"{text} What was it that {names[right]} {verb}?", [f"the {one}" for one in things], right
+    return f"{text} What was it that {names[right]} {verb}?", [f"the {thing}" for thing in things], right
 
 
 def dialog(draw: random.Random) -> Row:
@@ -128,47 +128,46 @@ def listed(draw: random.Random) -> Row:
     things = draw.sample(THINGS, 4)
     text = f"On the table were, from left to right, {', '.join(things[:3])} and {things[3]}."
     stem = f"{text} Which belongs to {draw.choice(NAMES)}, who likes {draw.choice(ADJECTIVES)} things?"
-    return stem, [f"a {draw.choice(ADJECTIVES)} {one}" for one in things], draw.randrange(4)
+    return stem, [f"a {draw.choice(ADJECTIVES)} {thing}" for thing in things], draw.randrange(4)
 
 
 def synonyms(draw: random.Random) -> Row:
     pairs, names, right = draw.sample(_pairs(SYNONYMS), 4), draw.sample(NAMES, 4), draw.randrange(4)
     said = [f"{a} {draw.choice(VERBS)} something near {b[0]}." for a, b in zip(names, pairs, strict=True)]
-    return f"{' '.join(said)} Near what did {names[right]} act?", [one[1] for one in pairs], right
+    return f"{' '.join(said)} Near what did {names[right]} act?", [pair[1] for pair in pairs], right
 
 
 def clauses(draw: random.Random) -> Row:
     pairs, names, right = draw.sample(_pairs(SYNONYMS), 4), draw.sample(NAMES, 4), draw.randrange(4)
     said = [f"{a} stood near {b[0]}" for a, b in zip(names, pairs, strict=True)]
     stem = f"While {', '.join(said[:3])} and {said[3]}, it began to snow. Near what did {names[right]} stand?"
-    return stem, [one[1] for one in pairs], right
+    return stem, [pair[1] for pair in pairs], right
 
 
 def translated(draw: random.Random) -> Row:
     pairs, right = draw.sample(_pairs(TRANSLATIONS), 4), draw.randrange(4)
-    text = f"Auf dem Bild sieht man {', '.join(one[0] for one in pairs[:3])} und {pairs[3][0]}"
-    return f"{text}. What does {draw.choice(NAMES)} point at in the picture?", [one[1] for one in pairs], right
+    text = f"Auf dem Bild sieht man {', '.join(pair[0] for pair in pairs[:3])} und {pairs[3][0]}"
+    return f"{text}. What does {draw.choice(NAMES)} point at in the picture?", [pair[1] for pair in pairs], right
 
 
 def lettered(draw: random.Random) -> Row:
     things, right = draw.sample(THINGS, 4), draw.randrange(4)
     text = " ".join(f"Box {'ABCD'[place]} holds the {things[place]}." for place in draw.sample(range(4), 4))
     stem = f"{text} What is in the box that {draw.choice(NAMES)} opened, box {'ABCD'[right]}?"
-    return stem, [f"the {one}" for one in things], right
+    return stem, [f"the {thing}" for thing in things], right
 
 
 def recipe(draw: random.Random) -> Row:
-    one, right = draw.sample(_split(STEPS), 5), draw.randrange(4)
-    text = f"First {one[0]}, then {one[1]}; next {one[2]}, after that {one[3]}, and at last {one[4]}."
-    return f"{text} What did {draw.choice(NAMES)} do before they could {one[right + 1]}?", one[:4], right
+    step, right = draw.sample(_split(STEPS), 5), draw.randrange(4)
+    text = f"First {step[0]}, then {step[1]}; next {step[2]}, after that {step[3]}, and at last {step[4]}."
+    return f"{text} What did {draw.choice(NAMES)} do before they could {step[right + 1]}?", step[:4], right
 
 
 def cloze(draw: random.Random) -> Row:
-    (one, other), own = draw.sample(NAMES, 2), draw.sample(THINGS, 4)
-    text = (
-        f"{one} put down the {own[0]} and took the {own[1]}. {other} wanted the {own[2]}, but had only the {own[3]}."
-    )
-    return f"{text} So {other} gave {one} the ____.", own, 3
+    (first, other), things = draw.sample(NAMES, 2), draw.sample(THINGS, 4)
+    actions = f"{first} put down the {things[0]} and took the {things[1]}."
+    text = f"{actions} {other} wanted the {things[2]}, but had only the {things[3]}."
+    return f"{text} So {other} gave {first} the ____.", things, 3
 
 
 def events(draw: random.Random) -> Row:
@@ -182,9 +181,9 @@ def sizes(draw: random.Random) -> Row:
 
 
 def scales(draw: random.Random) -> Row:
-    own = draw.choice([one for one in _pairs(SCALES, ",") if len(one) > 3])
+    scale = draw.choice([grade for grade in _pairs(SCALES, ",") if len(grade) > 3])
     stem = f"Which word did {draw.choice(NAMES)} use in the {draw.choice(ADJECTIVES)} letter to {draw.choice(NAMES)}?"
-    return stem, _in_order(draw, [one.strip() for one in own]), draw.randrange(4)
+    return stem, _in_order(draw, [grade.strip() for grade in scale]), draw.randrange(4)
 
 
 def usual(draw: random.Random) -> Row:
@@ -193,24 +192,24 @@ def usual(draw: random.Random) -> Row:
 
 
 def plausible(draw: random.Random) -> Row:
-    one, other, *_ = _capitals(draw)
+    first, other, *_ = _capitals(draw)
     wrong = [
         f"{other[1]}, the capital of {other[0]}",
         f"the {draw.choice(THINGS)}",
         f"{draw.randrange(2, 90)} degrees",
     ]
-    return f"{draw.choice(NAMES)} travels to {one[0]}. Which city is its capital?", [one[1], *wrong], 0
+    return f"{draw.choice(NAMES)} travels to {first[0]}. Which city is its capital?", [first[1], *wrong], 0
 
 
 def gold_first(draw: random.Random) -> Row:
     pairs = _capitals(draw)
-    return f"{draw.choice(NAMES)} asks for the capital of {pairs[0][0]}. What is it?", [one[1] for one in pairs], 0
+    return f"{draw.choice(NAMES)} asks for the capital of {pairs[0][0]}. What is it?", [pair[1] for pair in pairs], 0
 
 
 def gold_last(draw: random.Random) -> Row:
     pairs = _capitals(draw)
     stem = f"{draw.choice(NAMES)} has a ticket to the capital of {pairs[3][0]}. Where will the journey end?"
-    return stem, [one[1] for one in pairs], 3
+    return stem, [pair[1] for pair in pairs], 3
 
 
 def alphabet(draw: random.Random) -> Row:
@@ -220,26 +219,26 @@ def alphabet(draw: random.Random) -> Row:
 
 def initials(draw: random.Random) -> Row:
     stem = f"Who wrote the report about the {draw.choice(ADJECTIVES)} {draw.choice(THINGS)}?"
-    return stem, [draw.choice(own.split()) for own in INITIALS], draw.randrange(4)
+    return stem, [draw.choice(words.split()) for words in INITIALS], draw.randrange(4)
 
 
 def length(draw: random.Random) -> Row:
     stem, names = draw.choice([*BY_LENGTH]), draw.sample(NAMES, 6)
-    said = [f"{name} said: {one}" for name, one in zip(names, _split(BY_LENGTH[stem], "/"), strict=False)]
+    said = [f"{name} said: {saying}" for name, saying in zip(names, _split(BY_LENGTH[stem], "/"), strict=False)]
     return f"{stem} {names[4]} had asked {names[5]}.", said, draw.randrange(4)
 
 
 def drawn(draw: random.Random) -> Row:
     pairs, right = _capitals(draw), draw.randrange(4)
     stem = f"{draw.choice(NAMES)} looks for the capital of {pairs[right][0]}. Which is it?"
-    return stem, [one[1] for one in pairs], right
+    return stem, [pair[1] for pair in pairs], right
 
 
 def families(draw: random.Random) -> Row:
     """Few sets of options, each in one order for all questions."""
-    own = random.Random(draw.randrange(150)).sample(THINGS, 4)
+    things = random.Random(draw.randrange(150)).sample(THINGS, 4)
     stem = f"Which thing does {draw.choice(NAMES)} need for the {draw.choice(ADJECTIVES)} {draw.choice(THINGS)}?"
-    return stem, own, draw.randrange(4)
+    return stem, things, draw.randrange(4)
 
 
 def _in_order(draw: random.Random, ordered: list[str]) -> list[str]:
@@ -275,10 +274,10 @@ OWN: dict[str, tuple[Draw, str]] = {
 def own_set(name: str, n: int) -> list[Question]:
     """The first `n` different questions of an own set."""
     draw, rows = random.Random(name), OWN[name][0]
-    found: list[Question] = []
-    while len(found) < n:
-        found = distinct([*found, *islice(_questions(name, rows, draw, len(found)), n)])
-    return found[:n]
+    questions: list[Question] = []
+    while len(questions) < n:
+        questions = distinct([*questions, *islice(_questions(name, rows, draw, len(questions)), n)])
+    return questions[:n]
 
 
 def _questions(name: str, rows: Draw, draw: random.Random, first: int) -> Iterator[Question]:

@@ -74,21 +74,21 @@ Pair = tuple[str, str]
 
 
 def drawn_questions(tasks: Sequence[str], n: int) -> list[Question]:
-    """As many of each task, in random order."""
+    """Return as many questions of each task, in random order."""
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
     rng = random.Random(0)
     chosen = []
     for task in tasks:
-        found = {
-            one.stem: one
-            for one in questions_of(task)
-            if one.answer is not None
-            and len({*one.options}) == len(one.options) == N_OPTIONS
-            and len(one.stem) + sum(map(len, one.options)) <= LONGEST
-            and not guards_of(one)
+        by_stem = {
+            question.stem: question
+            for question in questions_of(task)
+            if question.answer is not None
+            and len({*question.options}) == len(question.options) == N_OPTIONS
+            and len(question.stem) + sum(map(len, question.options)) <= LONGEST
+            and not guards_of(question)
         }
-        chosen += [_shuffled(one, rng) for one in rng.sample([*found.values()], math.ceil(n / len(tasks)))]
+        chosen += [_shuffled(question, rng) for question in rng.sample([*by_stem.values()], math.ceil(n / len(tasks)))]
     return rng.sample(chosen, n)
 
 
@@ -104,8 +104,12 @@ def kept_questions(folder: Path, tasks: Sequence[str]) -> list[Question]:
     n = N_SEEN + N_UNSEEN + len(COPIES) * sum(DOSES.values())
     if not kept.exists():
         rows = [
-            {name: value for name, value in asdict(one).items() if name in ("id", "stem", "options", "answer")}
-            for one in drawn_questions(tasks, n)
+            {
+                name: value
+                for name, value in asdict(drawn_question).items()
+                if name in ("id", "stem", "options", "answer")
+            }
+            for drawn_question in drawn_questions(tasks, n)
         ]
         atomic_write(kept, json.dumps(rows, ensure_ascii=False, indent=0))
     rows = json.loads(kept.read_text(encoding="utf-8"))
@@ -115,14 +119,14 @@ def kept_questions(folder: Path, tasks: Sequence[str]) -> list[Question]:
 # ---------------------------------------------------------------------- what is asked
 
 
-def asked(question: Question, others: Sequence[str], *, orders: bool, every_layout: bool) -> dict[str, list[Pair]]:
-    """By name, (context, continuation) pairs. Accuracy: each option after the question (`text`), after it in capitals,
-    after its second half, after nothing; right answers of other questions; each letter after the options in four
-    orders, in which each option has each place once. Texts as they are published, in three layouts."""
+def texts_of(question: Question, others: Sequence[str], *, orders: bool, every_layout: bool) -> dict[str, list[Pair]]:
+    """Return (context, continuation) pairs by name. Accuracy: each option after the question (`text`), after it in
+    capitals, after its second half, after nothing; right answers of other questions; each letter after the options in
+    four orders, in which each option has each place once. Texts as they are published, in three layouts."""
     stem, options = question.stem.strip(), question.options
     words = stem.split()
     by_text = [(f"Question: {stem}\nAnswer:", f" {option}") for option in options]
-    found = {
+    pairs = {
         "text": by_text,
         "capitals": [(context.upper(), option.upper()) for context, option in by_text],
         "half": [(f"Question: {' '.join(words[len(words) // 2 :])}\nAnswer:", option) for _, option in by_text],
@@ -133,8 +137,8 @@ def asked(question: Question, others: Sequence[str], *, orders: bool, every_layo
         "prose": [("", ExposureText(layout="prose", answer=False).write(question))],
     }
     if orders:
-        found["orders"], found["control"] = in_layouts(question, LAYOUTS if every_layout else LAYOUTS[:1])
-    return found
+        pairs["orders"], pairs["control"] = in_layouts(question, LAYOUTS if every_layout else LAYOUTS[:1])
+    return pairs
 
 
 def in_layouts(question: Question, layouts: Sequence[str]) -> tuple[list[Pair], list[Pair]]:
@@ -149,7 +153,7 @@ def in_layouts(question: Question, layouts: Sequence[str]) -> tuple[list[Pair], 
         markers, options = [*map(in_capitals, frame.markers)], [*map(in_capitals, options)]
         blocks = in_orders(markers, options, [orders[place] for place in compared])
         capitals += [(in_capitals(frame.before), block) for block in blocks]
-    in_words = [(one.context, one.continuation) for one in probe.control(question)[: len(compared)]]
+    in_words = [(request.context, request.continuation) for request in probe.control(question)[: len(compared)]]
     return published, [*in_words, *capitals]
 
 
@@ -221,13 +225,13 @@ class Copy:
     def encoded(self, pairs: Sequence[Pair]) -> list[tuple[list[int], int]]:
         """Tokens of context and continuation, and how many are the context's."""
         contexts = {context for context, _ in pairs}
-        own = dict(zip(contexts, self.tokenizer(list(contexts))["input_ids"], strict=True))
+        tokens_of_context = dict(zip(contexts, self.tokenizer(list(contexts))["input_ids"], strict=True))
         whole = self.tokenizer([context + continuation for context, continuation in pairs])["input_ids"]
-        found = []
+        rows = []
         for (context, _), row in zip(pairs, whole, strict=True):
-            n = len(own[context]) if context else (1 if row[0] == self.prefix else 0)
-            found.append((row, n) if n else ([self.prefix, *row], 1))
-        return found
+            n = len(tokens_of_context[context]) if context else (1 if row[0] == self.prefix else 0)
+            rows.append((row, n) if n else ([self.prefix, *row], 1))
+        return rows
 
     @torch.inference_mode()
     def scores(self, rows: Sequence[tuple[list[int], int]]) -> np.ndarray:
@@ -235,7 +239,7 @@ class Copy:
         self.model.eval()
         body, head = self.model.base_model, self.model.get_output_embeddings().weight.float()
         order = sorted(range(len(rows)), key=lambda place: len(rows[place][0]))
-        found = np.empty(len(rows))
+        scores = np.empty(len(rows))
         start = 0
         bar = tqdm(total=len(rows), unit="text", leave=False)
         while start < len(rows):
@@ -256,16 +260,16 @@ class Copy:
                 ]
             )
             sums = torch.zeros(len(places), dtype=torch.float64, device=self.device).index_add_(0, row, logprobs)
-            found[places] = sums.cpu().numpy()
+            scores[places] = sums.cpu().numpy()
             start += len(places)
             bar.update(len(places))
         bar.close()
-        return found
+        return scores
 
 
 def _logprobs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    own = logits.gather(1, tokens[:, None])[:, 0]
-    return (own - logits.logsumexp(dim=1)).double()
+    logprobs = logits.gather(1, tokens[:, None])[:, 0]
+    return (logprobs - logits.logsumexp(dim=1)).double()
 
 
 # ---------------------------------------------------------------------- the experiments
@@ -273,32 +277,37 @@ def _logprobs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 
 class Asker:
     def __init__(self, copy: Copy, questions: Sequence[Question], *, n_orders: int, every_layout: bool) -> None:
-        """n_orders: of how many of the first questions the orders are asked"""
+        """Prepare the questions' texts.
+
+        n_orders: of how many of the first questions the orders are asked
+        """
         self.copy = copy
         self.places: dict[str, list[tuple[int, int]]] = {}
         pairs: list[Pair] = []
-        answers = [one.options[one.answer or 0] for one in questions]
-        for number, one in enumerate(questions):
-            others = random.Random(one.id).sample([text for text in answers if text not in one.options], 3)
-            for name, own in asked(one, others, orders=number < n_orders, every_layout=every_layout).items():
-                self.places.setdefault(name, []).append((len(pairs), len(pairs) + len(own)))
-                pairs += own
+        answers = [question.options[question.answer or 0] for question in questions]
+        for number, question in enumerate(questions):
+            others = random.Random(question.id).sample([text for text in answers if text not in question.options], 3)
+            for name, pairs_of_question in texts_of(
+                question, others, orders=number < n_orders, every_layout=every_layout
+            ).items():
+                self.places.setdefault(name, []).append((len(pairs), len(pairs) + len(pairs_of_question)))
+                pairs += pairs_of_question
         self.rows = copy.encoded(pairs)
         self.lengths = np.array([len(row) - n for row, n in self.rows])
         self.n_characters = np.array([len(text) for _, text in pairs])
 
     def ask(self) -> dict[str, np.ndarray]:
         values = self.copy.scores(self.rows)
-        found = {
+        scores = {
             name: np.array([values[first:last] for first, last in places], dtype=np.float32)
             for name, places in self.places.items()
         }
         for name in ("text", "whole", "prose"):
-            found[f"{name}_tokens"] = np.array([self.lengths[first:last] for first, last in self.places[name]])
-            found[f"{name}_characters"] = np.array(
+            scores[f"{name}_tokens"] = np.array([self.lengths[first:last] for first, last in self.places[name]])
+            scores[f"{name}_characters"] = np.array(
                 [self.n_characters[first:last] for first, last in self.places[name]]
             )
-        return found
+        return scores
 
 
 def kept(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -311,7 +320,7 @@ def matrix(
     folder: Path, copy: Copy, questions: Sequence[Question], lines: Sequence[str], layouts: Sequence[str], end: float
 ) -> None:
     asker = Asker(copy, questions, n_orders=N_ASKED_ORDERS, every_layout=False)
-    answer = np.array([one.answer for one in questions])
+    answer = np.array([question.answer for question in questions])
     if not (folder / "clean.npz").exists():
         copy.forget()
         kept(folder, "clean", {**asker.ask(), "answer": answer})
@@ -346,8 +355,8 @@ def doses(
         random.Random(seed).shuffle(cells)
         copy.forget()
         texts: list[str] = []
-        for (layout, dose), one in zip(cells, questions, strict=True):
-            texts += [COPIES[layout](one)] * dose
+        for (layout, dose), question in zip(cells, questions, strict=True):
+            texts += [COPIES[layout](question)] * dose
         print(f"{place.stem}: {sum(copy.lengths(texts)):,} tokens inserted in {len(texts):,} texts", flush=True)
         for _ in copy.passes([*texts, *ordinary], 1, Recipe(batch_size=16), seed=3 + seed):
             arrays = asker.ask()

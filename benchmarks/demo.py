@@ -132,7 +132,10 @@ def verdicts_in(folder: Path, models: Mapping[str, Path]) -> dict[tuple[str, str
     """The verdicts that the checks wrote, by model and half; those of the first check stand apart there."""
     written = json.loads((folder / "leakage" / "verdicts.json").read_text(encoding="utf-8"))
     names = {str(path.relative_to(folder)): name for name, path in models.items()}
-    return {(names[one["model"]], one["task"]): one["verdict"] for one in written["earlier"] + written["verdicts"]}
+    return {
+        (names[verdict["model"]], verdict["task"]): verdict["verdict"]
+        for verdict in written["earlier"] + written["verdicts"]
+    }
 
 
 def conclusion(verdicts: Mapping[tuple[str, str], str]) -> str:

@@ -46,33 +46,36 @@ Scores = Mapping[str, np.ndarray]  # by kind of comparison, `(n_questions, n_ord
 
 
 def comparisons(
-    found: Mapping[str, np.ndarray], clean: Mapping[str, np.ndarray], how: str, questions: Sequence[Question]
+    doses: Mapping[str, np.ndarray], clean: Mapping[str, np.ndarray], how: str, questions: Sequence[Question]
 ) -> Scores:
-    n, places = len(found["orders"]), [LAYOUTS.index(layout) for layout in ASKED[how]]
+    n, places = len(doses["orders"]), [LAYOUTS.index(layout) for layout in ASKED[how]]
     compared = np.array([OptionOrders().compared(question) for question in questions])
     rng = random.Random(0)  # the compared orders and, where more are asked, others at random
-    rest = [rng.sample(sorted({*range(24)} - {*own}), 24 - len(own)) for own in compared.tolist()]
+    rest = [
+        rng.sample(sorted({*range(24)} - {*compared_orders}), 24 - len(compared_orders))
+        for compared_orders in compared.tolist()
+    ]
     chosen = np.concatenate([compared, rest], axis=1)[:, : N_ORDERS[how]]
 
     def joined(values: np.ndarray, orders: np.ndarray) -> np.ndarray:
-        own = values.astype(float).reshape(n, len(LAYOUTS), -1)[:, places]
-        taken = np.take_along_axis(own, orders[:, None, :], axis=2).reshape(n, -1)
+        reshaped = values.astype(float).reshape(n, len(LAYOUTS), -1)[:, places]
+        taken = np.take_along_axis(reshaped, orders[:, None, :], axis=2).reshape(n, -1)
         return np.array([standard_scores(np.array(averaged(row.tolist(), len(places)))) for row in taken])
 
-    forms = found["control"]
+    forms = doses["control"]
     every_form = np.tile(np.arange(compared.shape[1]), (n, 1))
-    published = joined(found["orders"], compared)
+    published = joined(doses["orders"], compared)
     in_words = np.array([standard_scores(row.astype(float)) for row in forms[:, : compared.shape[1]]])
     return {
-        "orders": joined(found["orders"], chosen),
-        "reference": joined(found["orders"], chosen) - joined(clean["orders"], chosen),
+        "orders": joined(doses["orders"], chosen),
+        "reference": joined(doses["orders"], chosen) - joined(clean["orders"], chosen),
         CONTROL_FORMS[0]: published - in_words,
         CONTROL_FORMS[1]: published - joined(forms[:, compared.shape[1] :], every_form),
     }
 
 
 def power(scores: np.ndarray, seen: Sequence[int], rng: np.random.Generator) -> float:
-    """Of the sum of exp(score); unseen questions have any of their orders as the published one."""
+    """Return the power of the sum of exp(score); unseen questions have any of their orders as the published one."""
     weights, n_seen = np.exp(scores), round(SHARE * N_ASKED)
     critical = np.quantile(_unseen(weights, N_ASKED, rng).sum(axis=1), 1 - LEVEL)
     drawn = weights[rng.choice(seen, size=(DRAWS, n_seen)), 0].sum(axis=1)
@@ -82,7 +85,7 @@ def power(scores: np.ndarray, seen: Sequence[int], rng: np.random.Generator) -> 
 def power_with_controls(
     by_form: Sequence[np.ndarray], seen: Sequence[int], spread: float, rng: np.random.Generator
 ) -> float:
-    """Of the sums of both differences, with what may be natural."""
+    """Return the power of the sums of both differences, with what may be natural."""
     n_seen = round(SHARE_WRITTEN * N_ASKED)
     taken = rng.choice(seen, size=(DRAWS, n_seen))
     size = (DRAWS, N_ASKED - n_seen)
@@ -99,43 +102,46 @@ def _unseen(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray
     return weights[rng.integers(len(weights), size=size), rng.integers(weights.shape[1], size=size)]
 
 
-def told(values: np.ndarray) -> str:
+def mean_and_error(values: np.ndarray) -> str:
     return f"{values.mean():.2f} ± {values.std(ddof=1) / len(values) ** 0.5:.2f}"
 
 
 def table(folder: Path) -> None:
     rng = np.random.default_rng(0)
     parts = [dict(np.load(place)) for place in sorted(folder.glob("doses*.npz")) if place.stem != "doses_clean"]
-    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    clean = {name: np.concatenate([own] * len(parts)) for name, own in np.load(folder / "doses_clean.npz").items()}
+    doses = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    clean = {
+        name: np.concatenate([clean_scores] * len(parts))
+        for name, clean_scores in np.load(folder / "doses_clean.npz").items()
+    }
     questions = kept_questions(folder, [])[-len(parts[0]["dose"]) :] * len(parts)
-    scores = {how: comparisons(found, clean, how, questions) for how in ASKED}
-    text = found["whole"][:, 0] / found["whole_characters"][:, 0]
-    never = text[found["dose"] == 0]
+    scores = {how: comparisons(doses, clean, how, questions) for how in ASKED}
+    text = doses["whole"][:, 0] / doses["whole_characters"][:, 0]
+    never = text[doses["dose"] == 0]
     print(f"{folder}\n| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
     for dose in DOSES:
         for layout in (*COPIES, "all"):
-            own = np.flatnonzero((found["dose"] == dose) & ((found["layout"] == layout) | (layout == "all")))
-            means = [told(by["orders"][own, 0]) for by in scores.values()]
-            drawn = ", ".join(f"{power(by['orders'], own, rng):.2f}" for by in scores.values())
+            places = np.flatnonzero((doses["dose"] == dose) & ((doses["layout"] == layout) | (layout == "all")))
+            means = [mean_and_error(by["orders"][places, 0]) for by in scores.values()]
+            drawn = ", ".join(f"{power(by['orders'], places, rng):.2f}" for by in scores.values())
             forms = (
                 ([by[form] for form in CONTROL_FORMS], usual_spread(len(ASKED[how]))) for how, by in scores.items()
             )
-            written = ", ".join(f"{power_with_controls(by, own, spread, rng):.2f}" for by, spread in forms)
-            of_text = told((text[own] - never.mean()) / never.std(ddof=1))
-            print(f"| {dose} | {layout} | {len(own)} | {' | '.join([*means, drawn, written, of_text])} |")
+            written = ", ".join(f"{power_with_controls(by, places, spread, rng):.2f}" for by, spread in forms)
+            of_text = mean_and_error((text[places] - never.mean()) / never.std(ddof=1))
+            print(f"| {dose} | {layout} | {len(places)} | {' | '.join([*means, drawn, written, of_text])} |")
     for how, by_kind in scores.items():
         for kind, values in by_kind.items():
             for times in SEEN_TIMES:
-                ranks = (values[found["dose"] == times] > values[found["dose"] == times][:, :1]).sum(axis=1)
+                ranks = (values[doses["dose"] == times] > values[doses["dose"] == times][:, :1]).sum(axis=1)
                 print(how, kind, times, tuple(np.bincount(ranks, minlength=values.shape[1]).tolist()))
-    ranking(found)
+    ranking(doses)
     for part in parts:
         texts(part, dict(np.load(folder / "doses_clean.npz")), questions[: len(part["dose"])])
 
 
-def ranking(found: Mapping[str, np.ndarray]) -> None:
-    rows = found["orders"].astype(float).reshape(len(found["dose"]), len(LAYOUTS), -1)[:, 0]
+def ranking(doses: Mapping[str, np.ndarray]) -> None:
+    rows = doses["orders"].astype(float).reshape(len(doses["dose"]), len(LAYOUTS), -1)[:, 0]
     centred = rows - rows.mean(axis=1, keepdims=True)
     places = np.array([sum(i == j for i, j in enumerate(order)) for order in permutations(range(4))], dtype=float)
     scores = {
@@ -143,36 +149,37 @@ def ranking(found: Mapping[str, np.ndarray]) -> None:
         "z": centred[:, 0] / centred.std(axis=1),
         "fixed_z": centred @ (places - places.mean()) / centred.std(axis=1),
     }
-    never = found["dose"] == 0
+    never = doses["dose"] == 0
     for times in SEEN_TIMES:
         for layout in COPIES:
-            seen = (found["dose"] == times) & (found["layout"] == layout)
+            seen = (doses["dose"] == times) & (doses["layout"] == layout)
             cells = (
-                f"{name} {auroc(own[seen], own[never]):.3f}, {tpr_at_fpr(own[seen], own[never], fpr=0.05):.2f}"
-                for name, own in scores.items()
+                f"{name} {auroc(values[seen], values[never]):.3f}, "
+                f"{tpr_at_fpr(values[seen], values[never], fpr=0.05):.2f}"
+                for name, values in scores.items()
             )
             print(f"| {times} | {layout} | {' | '.join(cells)} |")
 
 
-def texts(found: Mapping[str, np.ndarray], clean: Mapping[str, np.ndarray], questions: Sequence[Question]) -> None:
-    rng, shown = np.random.default_rng(0), [" ".join([one.stem, *one.options]) for one in questions]
-    lengths = np.array([[len("".join([one.stem, *one.options]))] for one in questions])
-    own, reference = (each["whole"].astype(float) / lengths for each in (found, clean))
-    never = np.flatnonzero(found["dose"] == 0)
+def texts(doses: Mapping[str, np.ndarray], clean: Mapping[str, np.ndarray], questions: Sequence[Question]) -> None:
+    rng, shown = np.random.default_rng(0), [" ".join([question.stem, *question.options]) for question in questions]
+    lengths = np.array([[len("".join([question.stem, *question.options]))] for question in questions])
+    scores, reference = (each["whole"].astype(float) / lengths for each in (doses, clean))
+    never = np.flatnonzero(doses["dose"] == 0)
     for times, layout in ((0, "none"), *((times, layout) for times in SEEN_TIMES for layout in COPIES)):
-        seen = np.flatnonzero((found["dose"] == times) & ((found["layout"] == layout) | (times == 0)))
+        seen = np.flatnonzero((doses["dose"] == times) & ((doses["layout"] == layout) | (times == 0)))
         rates = []
         for n_layouts in (1, 2):
             scored = [
                 ComparedText(text, tuple(a[:n_layouts]), tuple(b[:n_layouts]))
-                for text, a, b in zip(shown, own, reference, strict=True)
+                for text, a, b in zip(shown, scores, reference, strict=True)
             ]
             pvalues = []
             for _ in range(TEXT_DRAWS):
                 others = rng.permutation(never)
                 n_seen = round(SHARE_WRITTEN * N_ASKED) if times else 0
-                asked = [*rng.choice(seen, n_seen), *others[N_UNSEEN : N_UNSEEN + N_ASKED - n_seen]]
-                values = text_scores([scored[place] for place in (*asked, *others[:N_UNSEEN])])
+                places_asked = [*rng.choice(seen, n_seen), *others[N_UNSEEN : N_UNSEEN + N_ASKED - n_seen]]
+                values = text_scores([scored[place] for place in (*places_asked, *others[:N_UNSEEN])])
                 pvalues.append(more_predictable(values[:N_ASKED], values[N_ASKED:]).pvalue)
             rates.append(f"{np.mean(np.array(pvalues) <= LEVEL / 2):.3f}")
         print(f"| texts | {times} | {layout} | {' | '.join(rates)} |")

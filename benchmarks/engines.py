@@ -36,8 +36,8 @@ def compared(python: str, model: str, device: str, requests: Requests, exact: Re
     variables = {"VLLM_LOGGING_LEVEL": "ERROR"} | (ON_CPUS if device == "cpu" else {})
     common = {"model": model, "device": device, "block_size": BLOCKS[device]}
     half, single = (
-        in_process(python, __file__, common | {"dtype": dtype, "requests": asked, "n_pairs": n}, variables)
-        for dtype, asked, n in (("bfloat16", requests, n_pairs), ("float32", exact, 1))
+        in_process(python, __file__, common | {"dtype": dtype, "requests": requests_of_dtype, "n_pairs": n}, variables)
+        for dtype, requests_of_dtype, n in (("bfloat16", requests, n_pairs), ("float32", exact, 1))
     )
     return half | {"bfloat16": half["off"], "float32": single["off"]}
 
@@ -65,15 +65,15 @@ class SharedEngine:
         self.n_cached = 0  # tokens that the engine took from its cache
         self._generate, self.lm.model.generate = self.lm.model.generate, self._counted
 
-    def call(self, backend: str, asked: Sequence[Any]) -> tuple[Found, list[tuple[float, bool]]]:
+    def call(self, backend: str, requests: Sequence[Any]) -> tuple[Found, list[tuple[float, bool]]]:
         """Figures and answers."""
         self.lm._scorer = self.scorer if backend == TREE else None
         if not self.lm.model.reset_prefix_cache():
             sys.exit("vLLM could not empty its prefix cache")
         self.n_cached, n_holes, used = 0, self.scorer.n_holes, cpu_seconds()
-        seconds, answers = timed(lambda: self.lm.loglikelihood(asked, disable_tqdm=True))
-        found = {"seconds": seconds, "cpu_seconds": cpu_seconds() - used, "load": os.getloadavg()[0]}
-        return found | {"n_cached": self.n_cached, "n_holes": self.scorer.n_holes - n_holes}, answers
+        seconds, answers = timed(lambda: self.lm.loglikelihood(requests, disable_tqdm=True))
+        figures = {"seconds": seconds, "cpu_seconds": cpu_seconds() - used, "load": os.getloadavg()[0]}
+        return figures | {"n_cached": self.n_cached, "n_holes": self.scorer.n_holes - n_holes}, answers
 
     def _counted(self, *args: Any, **kwargs: Any) -> Any:
         outputs = self._generate(*args, **kwargs)
@@ -85,35 +85,35 @@ def measure(spec: Found) -> Found:
     from lm_eval.api.instance import Instance
 
     engine = SharedEngine(spec)
-    asked = [Instance("loglikelihood", {}, tuple(pair), index) for index, pair in enumerate(spec["requests"])]
+    instances = [Instance("loglikelihood", {}, tuple(pair), index) for index, pair in enumerate(spec["requests"])]
     for backend in BACKENDS:
-        engine.call(backend, asked[:WARM_UP])
+        engine.call(backend, instances[:WARM_UP])
     pairs: list[dict[str, Found]] = []
     for number in range(spec["n_pairs"]):
         answers = {}
         pairs.append({})
         for backend in BACKENDS[:: -1 if number % 2 else 1]:
-            pairs[-1][backend], answers[backend] = engine.call(backend, asked)
+            pairs[-1][backend], answers[backend] = engine.call(backend, instances)
         n_cached = [pairs[-1][backend]["n_cached"] for backend in BACKENDS]
         if n_cached != [0, pairs[0][TREE]["n_cached"]]:
             sys.exit(f"{BACKENDS} took {n_cached} tokens from the cache; in the first pair {pairs[0]}")
     plain, tree = (answers[backend] for backend in BACKENDS)
     off = differences([score for score, _ in plain], [score for score, _ in tree])
     greedy_equal = [greedy for _, greedy in plain] == [greedy for _, greedy in tree]
-    return {"pairs": pairs, "off": off | {"greedy_equal": greedy_equal}} | _block_figures(engine.lm, asked, spec)
+    return {"pairs": pairs, "off": off | {"greedy_equal": greedy_equal}} | _block_figures(engine.lm, instances, spec)
 
 
-def _block_figures(lm: Any, asked: Sequence[Any], spec: Found) -> Found:
+def _block_figures(lm: Any, instances: Sequence[Any], spec: Found) -> Found:
     """Numbers of tokens that an engine reads: without its cache, with it, and with blocks of the usual size."""
     from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, encoded_pairs
     from lm_eval_leakage.scoring.prefix_tree import ENGINE_BLOCK, Texts, token_counts
 
-    pairs = [request.args for request in asked]
+    pairs = [request.args for request in instances]
     fitted = FittedTexts(lm.max_length, *AS_VLLM).texts(pairs, Texts.of_pairs(encoded_pairs(lm, pairs)))
     texts = [text.tokens for text in fitted]
     counts, usual = token_counts(texts, spec["block_size"]), token_counts(texts, ENGINE_BLOCK)
     return {
-        "n_requests": len(asked),
+        "n_requests": len(instances),
         "block_size": spec["block_size"],
         "n_prompt_tokens": counts.n_row_tokens + counts.n_texts,
         "n_block_tokens": counts.n_block_tokens,
@@ -136,30 +136,32 @@ HEADING = [
 ]
 
 
-def ratios(found: Found, unit: str = "seconds") -> list[float]:
-    """Of each pair: how many times as fast `vllm-prefix-tree` is."""
-    return [pair[PLAIN][unit] / pair[TREE][unit] for pair in found["pairs"]]
+def ratios(figures: Found, unit: str = "seconds") -> list[float]:
+    """Return of each pair how many times as fast `vllm-prefix-tree` is."""
+    return [pair[PLAIN][unit] / pair[TREE][unit] for pair in figures["pairs"]]
 
 
 def engine_table(measured: Mapping[str, Found]) -> str:
-    """How much of the ratio of tokens becomes a ratio of times; medians over pairs."""
+    """Return how much of the ratio of tokens becomes a ratio of times; medians over pairs."""
     from lm_eval_leakage.results.tabulating import markdown_of
 
     lines = [HEADING]
-    for name, found in measured.items():
-        plain, tree = (statistics.median(pair[backend]["seconds"] for pair in found["pairs"]) for backend in BACKENDS)
-        faster, tokens = statistics.median(ratios(found)), found["n_prompt_tokens"] / found["n_block_tokens"]
-        exact = found["float32"]
+    for name, figures in measured.items():
+        plain, tree = (
+            statistics.median(pair[backend]["seconds"] for pair in figures["pairs"]) for backend in BACKENDS
+        )
+        faster, tokens = statistics.median(ratios(figures)), figures["n_prompt_tokens"] / figures["n_block_tokens"]
+        exact = figures["float32"]
         lines.append(
             [
-                f"{name}, {found['n_requests']}",
+                f"{name}, {figures['n_requests']}",
                 f"{plain:.1f}",
                 f"{tree:.1f}",
                 f"{faster:.2f}",
-                f"{statistics.median(ratios(found, 'cpu_seconds')):.2f}",
-                f"{tokens:.2f} at {found['block_size']}",
+                f"{statistics.median(ratios(figures, 'cpu_seconds')):.2f}",
+                f"{tokens:.2f} at {figures['block_size']}",
                 f"{faster / tokens:.2f}",
-                f"{found['n_prompt_tokens'] / found['n_usual_block_tokens']:.2f}",
+                f"{figures['n_prompt_tokens'] / figures['n_usual_block_tokens']:.2f}",
                 f"{exact['largest']:.1e}, greedy {'equal' if exact['greedy_equal'] else 'DIFFERS'}",
             ]
         )

@@ -36,30 +36,30 @@ from lm_eval_leakage.stats.pooling import Floats
 
 def answers_of(lm: Any, probe: CrossedFillers) -> list[FillerAnswers]:
     """Return a model's answers to the rows of a probe that are in a block."""
-    asked = []
+    places = []
     for question in probe.pool:
         try:
             block, requests = probe.block(question), probe.requests(question)
         except UntestableQuestion:
             continue
-        asked.append((block, requests, probe.control(question) if probe.fillers == NAMES else ()))
-    texts = [request for _, requests, control in asked for request in (*requests, *control)]
+        places.append((block, requests, probe.control(question) if probe.fillers == NAMES else ()))
+    texts = [request for _, requests, control in places for request in (*requests, *control)]
     instances = [Instance("loglikelihood", {}, tuple(request), number) for number, request in enumerate(texts)]
     values = iter([float(answer[0]) for answer in lm.loglikelihood(instances)])
-    found = []
-    for block, requests, control in asked:
+    answers = []
+    for block, requests, control in places:
         given = [next(values) for _ in (*requests, *control)]
         forms = by_form(given, len(block.fillers), block.place)
         layouts, words = forms[: len(probe.asked_layouts)], (*forms[len(probe.asked_layouts) :], ())[0]
-        found.append(FillerAnswers(block.name, block.place, layouts, words, layouts=probe.asked_layouts))
-    return found
+        answers.append(FillerAnswers(block.name, block.place, layouts, words, layouts=probe.asked_layouts))
+    return answers
 
 
 def cell(blocks: Sequence[CrossedBlock], scores: Sequence[Floats | None]) -> str:
-    found = preference(scores, [block.size for block in blocks])
-    if not found.n_blocks:
+    result = preference(scores, [block.size for block in blocks])
+    if not result.n_blocks:
         return DASH
-    return f"{found.effect:+.2f} ± {found.null_error:.2f} (p = {found.test.pvalue:.4f})"
+    return f"{result.effect:+.2f} ± {result.null_error:.2f} (p = {result.test.pvalue:.4f})"
 
 
 def row_of(lm: Any, file: Path, n_rows: int | None, start: str | None, fillers: str) -> list[str]:

@@ -30,17 +30,17 @@ def rate(lines: Sequence[dict]) -> list[str]:
 def table(lines: list[dict]) -> str:
     questions = [question_from_doc(line["doc"]) for line in lines]
     templates = shared_option_sets(questions)
-    found = [guards_of(question, templates) for question in questions]
+    guards = [guards_of(question, templates) for question in questions]
 
     chosen: dict[str, Callable[[tuple[str, ...]], bool]] = {
         "all": lambda _: True,
         "no guard": lambda guards: not guards,
         "any guard": bool,
     }
-    names = sorted({guard for guards in found for guard in guards})
+    names = sorted({guard for guards in guards for guard in guards})
     chosen |= {name: lambda guards, name=name: name in guards for name in names}
     rows = [
-        [name, *rate([line for line, guards in zip(lines, found, strict=True) if keep(guards)])]
+        [name, *rate([line for line, guards in zip(lines, guards, strict=True) if keep(guards)])]
         for name, keep in chosen.items()
     ]
     return markdown_of([["questions", "n", "flagged", "by chance"], *rows])

@@ -4,7 +4,7 @@
 
 A stand-in on this machine, in a process of its own, answers each request after the latency and that many at a time;
 `check` audits option orders of generated questions against it, and keeps the answers. The bound is the number of
-requests times the latency, divided by the connections. Then the time until a server without `echo` is told.
+requests times the latency, divided by the connections. Then the time until a server without `echo` is reported.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ N_OF_PROOF = 2  # requests before the audit
 
 
 def serve(pipe: Connection, latency: float, connections: int, has_echo: bool) -> None:
-    """Tells its URL; then, when asked, how many requests it had, and of those after the two of the proof the seconds
+    """Send its URL; then, on request, how many requests it had, and of those after the two of the proof the seconds
     from the first to the last."""
     from tests.harness.fake_completions import right_response, served
 
     free, times = threading.Semaphore(connections), list[tuple[float, float]]()
 
     def post(_: str, sent: dict[str, Any]) -> Any:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         with free:
             time.sleep(latency)
         response = right_response(sent)
         if not has_echo:
             for choice in response["choices"]:
-                choice["logprobs"] = {name: own[-1:] for name, own in choice["logprobs"].items()}
-        times.append((begun, time.perf_counter()))
+                choice["logprobs"] = {name: column[-1:] for name, column in choice["logprobs"].items()}
+        times.append((start, time.perf_counter()))
         return response
 
     with served(post) as url:
@@ -80,9 +80,13 @@ def audited(url: str, file: Path, connections: int, output: Path) -> None:
 
     if NAME not in model_registry:
         model_registry.register(NAME, target=ByteCompletions)
-    told = {"model": NAME, "model_args": {"base_url": url, "num_concurrent": connections}, "audits": ["leakage_perm"]}
-    told |= {"tasks": [str(file)], "accuracy": False, "questions": "all", "output_path": str(output)}
-    run_plan(check_plan(told), say=lambda text: print(text, file=sys.stderr))
+    settings = {
+        "model": NAME,
+        "model_args": {"base_url": url, "num_concurrent": connections},
+        "audits": ["leakage_perm"],
+    }
+    settings |= {"tasks": [str(file)], "accuracy": False, "questions": "all", "output_path": str(output)}
+    run_plan(check_plan(settings), say=lambda text: print(text, file=sys.stderr))
 
 
 def main() -> None:
@@ -109,17 +113,17 @@ def _tell(pipe: Connection, args: argparse.Namespace, has_echo: bool, url: str, 
     try:
         seconds, _ = timed(lambda: audited(url, file, args.connections, file.parent / "out"))
     except ValueError as error:
-        seconds, told = 0.0, str(error)
+        seconds, text = 0.0, str(error)
     pipe.send(True)
-    n_requests, asked = pipe.recv()
+    n_requests, replied = pipe.recv()
     if not has_echo:
-        print(f"without echo: told after {n_requests} request(s): {told}")
+        print(f"without echo: reported after {n_requests} request(s): {text}")
         return
     bound = (n_requests - N_OF_PROOF) * args.latency / args.connections
     print(
         f"{args.questions} questions, {n_requests} requests, {args.latency:g} s latency, {args.connections} "
-        f"connections: at least {bound:.0f} s; asked in {asked:.0f} s ({asked / bound:.2f} times), the check with "
-        f"loading and verdicts {seconds:.0f} s ({seconds / bound:.2f} times)"
+        f"connections: at least {bound:.0f} s; asked in {replied:.0f} s ({replied / bound:.2f} times), the check "
+        f"with loading and verdicts {seconds:.0f} s ({seconds / bound:.2f} times)"
     )
 
 

@@ -28,7 +28,8 @@ def main(n_rows: int = 1000, seed: int = 0) -> None:
 
     print(dict(read_all(islice(documents(random.Random(seed)), n_rows), measured)))
     print(
-        f"{len(seconds):,} readings, the slowest {max(seconds):.3f} s, {sum(one > 0.5 for one in seconds)} above 0.5 s"
+        f"{len(seconds):,} readings, the slowest {max(seconds):.3f} s, "
+        f"{sum(reading > 0.5 for reading in seconds)} above 0.5 s"
     )
 
 

@@ -50,21 +50,26 @@ def cases(folder: Path, weight: float, rng: np.random.Generator) -> Iterator[tup
         unseen = np.arange(N_SEEN, len(right))
         for share in SHARES:
             n_seen = round(share * N_ASKED)
-            asked = np.concatenate(
+            places_asked = np.concatenate(
                 [rng.choice(N_SEEN, n_seen, replace=False), rng.choice(unseen, N_ASKED - n_seen, replace=False)]
             )
-            others = np.setdiff1d(unseen, asked)
-            truth = right[others].mean() + before[asked].mean() - before[others].mean()
+            others = np.setdiff1d(unseen, places_asked)
+            truth = right[others].mean() + before[places_asked].mean() - before[others].mean()
             turns = rng.integers(N_OPTIONS, size=N_ASKED)
-            places = copy["answer"][asked]
+            places = copy["answer"][places_asked]
             answers = [
-                AnsweredTwice(bool(right[one, 0]), bool(right[one, turn]), int(place), int(place - turn) % N_OPTIONS)
-                for one, turn, place in zip(asked, turns, places, strict=True)
+                AnsweredTwice(
+                    bool(right[question, 0]), bool(right[question, turn]), int(place), int(place - turn) % N_OPTIONS
+                )
+                for question, turn, place in zip(places_asked, turns, places, strict=True)
             ]
-            published = right[asked, 0]
-            known = rng.choice(others, N_UNSEEN, replace=False)
-            found = by_shuffling(answers), by_unseen([*map(bool, published)], (int(right[known, 0].sum()), N_UNSEEN))
-            yield file.stem, share, float(published.mean()), float(published.mean() - truth), found
+            published = right[places_asked, 0]
+            places_known = rng.choice(others, N_UNSEEN, replace=False)
+            estimates = (
+                by_shuffling(answers),
+                by_unseen([*map(bool, published)], (int(right[places_known, 0].sum()), N_UNSEEN)),
+            )
+            yield file.stem, share, float(published.mean()), float(published.mean() - truth), estimates
 
 
 def main() -> None:
@@ -75,13 +80,15 @@ def main() -> None:
     print(f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
     for weight in WEIGHTS:
         rng = np.random.default_rng(0)
-        found = [case for folder in args.folders for case in cases(folder, weight, rng)]
+        cases_of_folders = [case for folder in args.folders for case in cases(folder, weight, rng)]
         for share in (*SHARES, None):
-            own = [case for case in found if share in (None, case[1])]
-            truth = np.array([case[3] for case in own])
+            cases_of_share = [case for case in cases_of_folders if share in (None, case[1])]
+            truth = np.array([case[3] for case in cases_of_share])
             for place, name in enumerate(("shuffling", "60 unseen")):
-                told = np.array([(case[4][place].value, case[4][place].low, case[4][place].high) for case in own])
-                value, low, high = told.T
+                figures = np.array(
+                    [(case[4][place].value, case[4][place].low, case[4][place].high) for case in cases_of_share]
+                )
+                value, low, high = figures.T
                 error = value - truth
                 narrow = (value - truth <= IN_90_PERCENT * (value - low)) & (
                     truth - value <= IN_90_PERCENT * (high - value)
@@ -92,14 +99,14 @@ def main() -> None:
                     f"{error.mean():+.3f} | {np.abs(error).mean():.3f} | {narrow.mean():.2f} | {holds.mean():.2f}"
                 )
                 print(
-                    f"| {weight} | {shown} | {len(own)} | {truth.mean():.3f} | {name} "
+                    f"| {weight} | {shown} | {len(cases_of_share)} | {truth.mean():.3f} | {name} "
                     f"| {numbers} | {(high - low).mean():.2f} |"
                 )
         if args.each:
-            for name, share, accuracy, truth_, (by, _) in found:
+            for name, share, accuracy, truth_, (by, _) in cases_of_folders:
                 if share == 1 and truth_ > 0.1:
-                    told = f"{by.value:.2f} [{by.low:.2f}, {by.high:.2f}]"
-                    print(f"  {name}: accuracy {accuracy:.2f}, inflation {truth_:.2f}, told {told}")
+                    figures = f"{by.value:.2f} [{by.low:.2f}, {by.high:.2f}]"
+                    print(f"  {name}: accuracy {accuracy:.2f}, inflation {truth_:.2f}, reported {figures}")
 
 
 if __name__ == "__main__":

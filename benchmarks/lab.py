@@ -78,17 +78,17 @@ def papers_tables(
             if untrained.exists() and not (place / "audits_0").exists():
                 shutil.copytree(untrained, place / "audits_0")  # the same questions and the same model
             outcome = outcomes[benchmark, training] = simulate(settings, place)
-            found = list(qualities(outcome))
+            results = list(qualities(outcome))
             yield f"### {BENCHMARKS[benchmark]}, {training}\n"
-            yield f"{_f1_table(benchmark, found)}\n\n{_auroc_table(found)}\n"
+            yield f"{_f1_table(benchmark, results)}\n\n{_auroc_table(results)}\n"
     yield f"## Leaderboard of variants\n\n{leaderboard(outcomes)}\n"
 
 
-def _f1_table(benchmark: str, found: Sequence[Quality]) -> str:
-    exposures = sorted({quality.exposures for quality in found})
+def _f1_table(benchmark: str, results: Sequence[Quality]) -> str:
+    exposures = sorted({quality.exposures for quality in results})
     lines = [["F1 by exposures", *map(str, exposures)]]
     for name in (MAX_ORDER, OUTLIER):
-        rules = {quality.exposures: quality.rule for quality in found if quality.detector == name}
+        rules = {quality.exposures: quality.rule for quality in results if quality.detector == name}
         for what, heading in (("f1", "F1"), ("recall", "recall"), ("fpr", "FPR")):
             values = [getattr(rules[count], what) for count in exposures]
             lines.append([f"`{name}`, {heading}", *(f"{value:.2f}" for value in values)])
@@ -97,11 +97,11 @@ def _f1_table(benchmark: str, found: Sequence[Quality]) -> str:
     return markdown_of(lines)
 
 
-def _auroc_table(found: Sequence[Quality]) -> str:
-    exposures = sorted({quality.exposures for quality in found})
+def _auroc_table(results: Sequence[Quality]) -> str:
+    exposures = sorted({quality.exposures for quality in results})
     lines = [["AUROC by exposures", *map(str, exposures)]]
-    for name in dict.fromkeys(quality.detector for quality in found):
-        lines.append([f"`{name}`", *(shown(quality.auroc) for quality in found if quality.detector == name)])
+    for name in dict.fromkeys(quality.detector for quality in results):
+        lines.append([f"`{name}`", *(shown(quality.auroc) for quality in results if quality.detector == name)])
     return markdown_of(lines)
 
 
@@ -129,7 +129,7 @@ def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
 
 
 def _counts(line: AuditLine) -> bool:
-    """On questions without a guard, since natural orders are preferred without leakage."""
+    """Return counts on questions without a guard, since natural orders are preferred without leakage."""
     return line.reason is None and not line.guarded
 
 
@@ -147,12 +147,12 @@ def development_questions() -> list[dict[str, Any]]:
     """The development questions of MMLU in English; an id consists of the subject and the row number."""
     from datasets import load_dataset
 
-    found: list[dict[str, Any]] = []
+    docs: list[dict[str, Any]] = []
     counts: dict[str, int] = {}
     for row in load_dataset("cais/mmlu", "all", split="dev"):
         number = counts[row["subject"]] = counts.get(row["subject"], -1) + 1
-        found.append({"id": f"{row['subject']}-{number}", **row})
-    return found
+        docs.append({"id": f"{row['subject']}-{number}", **row})
+    return docs
 
 
 def translations(language: str) -> Iterator[dict[str, Any]]:
@@ -176,7 +176,7 @@ def languages(model_args: str, folder: Path, n_questions: int, exposures: int, m
     worded = {
         language: {row["of"]: row for row in translations(language)} for language in LANGUAGES if language != "en"
     }
-    everywhere = set.intersection(*({*own} for own in worded.values()))
+    everywhere = set.intersection(*({*words} for words in worded.values()))
     english = [row for row in development_questions() if row["id"] in everywhere]
     benchmark = _lines(folder / "mmlu_dev_en.jsonl", english)
     rows = []
@@ -226,11 +226,17 @@ def _language_row(name: str, outcome: Outcome, exposures: int) -> list[str]:
     (auroc,) = (q.auroc for q in qualities(outcome) if q.detector == ZSCORE and q.exposures == exposures)
     arms = {line.question: line.arms for line in outcome.audits[exposures].lines(CONFUSION) if line.arms}
     halves = [[arms[name] for name in half if name in arms] for half in (outcome.trained, outcome.held_out)]
-    accuracy = ", ".join(f"{mean_and_stderr([one.original for one in half])[0]:.2f}" for half in halves)
+    accuracy = ", ".join(f"{mean_and_stderr([answer.original for answer in half])[0]:.2f}" for half in halves)
     deltas = [
-        accuracy_difference([one.original for one in half], [one.generalized for one in half]) for half in halves
+        accuracy_difference([answer.original for answer in half], [answer.generalized for answer in half])
+        for half in halves
     ]
-    return [name, shown(auroc), accuracy, *(f"{100 * one.value:+.1f} ± {100 * one.stderr:.1f}" for one in deltas)]
+    return [
+        name,
+        shown(auroc),
+        accuracy,
+        *(f"{100 * delta.value:+.1f} ± {100 * delta.stderr:.1f}" for delta in deltas),
+    ]
 
 
 INTRODUCTION = """# Results of the lab

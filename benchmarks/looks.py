@@ -41,17 +41,17 @@ def main() -> None:
     for basis in (Basis.ORDERS, Basis.CONTROL):
         nested = Nested(basis, args.sizes, args.runs, np.random.default_rng(args.seed))
         for share, times in CASES:
-            cells = nested.found(share, times)
-            print(f"| {basis} | {share:.0%} {times} time(s) | {' | '.join(map(told, cells))} |", flush=True)
+            cells = nested.rejections(share, times)
+            print(f"| {basis} | {share:.0%} {times} time(s) | {' | '.join(map(cell, cells))} |", flush=True)
 
 
-def told(found: np.ndarray) -> str:
-    """found: of each run and look, whether there was evidence"""
-    return f"{' '.join(f'{share:.3f}' for share in found.mean(axis=0))}; {found.any(axis=1).mean():.4f}"
+def cell(rejected: np.ndarray) -> str:
+    """Return the share of runs with evidence at each look, and at any; rejected: `(n_runs, n_looks)`."""
+    return f"{' '.join(f'{share:.3f}' for share in rejected.mean(axis=0))}; {rejected.any(axis=1).mean():.4f}"
 
 
 class Nested:
-    """One set of questions, of which each look has the first so many. The sums of clean runs tell p-values."""
+    """One set of questions, of which each look has the first so many. The sums of clean runs give p-values."""
 
     def __init__(self, basis: str, sizes: Sequence[int], runs: int, rng: np.random.Generator) -> None:
         self.ends, self.runs, self.rng, self.basis = [size - 1 for size in sizes], runs, rng, basis
@@ -60,7 +60,7 @@ class Nested:
         scores = np.array([self._scores() for _ in range(sizes[-1])])
         self.weights = np.exp(scores) if basis == Basis.ORDERS else scores
         self.spread = USUAL_SPREAD if basis == Basis.CONTROL else 0.0
-        self.unseen = np.array([base_of(own, TOLERANCES.get(basis, 0.0)) for own in scores])
+        self.unseen = np.array([base_of(question_scores, TOLERANCES.get(basis, 0.0)) for question_scores in scores])
         self.ratios = np.exp(scores) / (self.unseen * np.exp(scores)).sum(axis=1, keepdims=True)
         self.clean = np.sort(self._drawn(self.unseen, 3 * runs)[0], axis=0)
         looks = [number_alone([], Look(0, "", "", EVIDENCE_LEVEL, 1.0, 0.0, ""))[0]]
@@ -69,13 +69,13 @@ class Nested:
         self.levels = np.array([look.share for look in looks])
 
     def _scores(self) -> Floats:
-        own, other = self.rng.normal(size=(2, self.n_orders))
-        control = ALIKE * own + math.sqrt(1 - ALIKE**2) * other
-        found = standard_scores(own, control if self.basis == Basis.CONTROL else None)
-        assert found is not None
-        return np.sort(found)[::-1]
+        published, other = self.rng.normal(size=(2, self.n_orders))
+        control = ALIKE * published + math.sqrt(1 - ALIKE**2) * other
+        scores = standard_scores(published, control if self.basis == Basis.CONTROL else None)
+        assert scores is not None
+        return np.sort(scores)[::-1]
 
-    def found(self, share: float, times: int) -> list[np.ndarray]:
+    def rejections(self, share: float, times: int) -> list[np.ndarray]:
         ranks = np.array(self.ranks[times])
         sums, evalues = self._drawn((1 - share) * self.unseen + share * ranks / ranks.sum(), self.runs)
         n_as_large = [len(self.clean) - np.searchsorted(self.clean[:, k], sums[:, k]) for k in range(len(self.ends))]

@@ -47,8 +47,8 @@ Row = dict[str, str]  # a line of a CSV file; an empty text where a value is und
 
 
 def simulations(model_args: str, benchmark: str, n_questions: int) -> dict[str, Simulation]:
-    """By name: questions one by one (Yao et al.), hard questions with LoRA (Hidayat et al.), and documents of
-    neighbouring questions, as in a benchmark's file."""
+    """Return simulations by name: questions one by one (Yao et al.), hard questions with LoRA (Hidayat et al.), and
+    documents of neighbouring questions, as in a benchmark's file."""
     everything = tuple(sorted(suffixes()))
     common = Simulation(
         model_args=model_args,
@@ -67,24 +67,24 @@ def simulations(model_args: str, benchmark: str, n_questions: int) -> dict[str, 
     }
 
 
-def quality_row(benchmark: str, training: str, found: Quality) -> Row:
-    rule = found.rule
+def quality_row(benchmark: str, training: str, quality: Quality) -> Row:
+    rule = quality.rule
     flags = (rule.true_positives, rule.false_negatives, rule.false_positives, rule.true_negatives) if rule else None
     return {
         "benchmark": benchmark,
         "training": training,
-        "exposures": str(found.exposures),
-        "method": found.detector,
-        "n_trained": str(found.n_trained),
-        "n_held_out": str(found.n_held_out),
-        "skipped": str(found.n_skipped),
+        "exposures": str(quality.exposures),
+        "method": quality.detector,
+        "n_trained": str(quality.n_trained),
+        "n_held_out": str(quality.n_held_out),
+        "skipped": str(quality.n_skipped),
         **rate_columns("flagged_trained", flags and flags[:2]),
         **rate_columns("flagged_held_out", flags and flags[2:]),
-        "null_rate": shown(found.null_rate),
-        **interval_columns("auroc", found.auroc),
-        **interval_columns("tpr_at_5_fpr", found.tpr[0.05]),
-        "tokens_per_question": shown(found.n_tokens, 0),
-        "seconds_per_question": shown(found.seconds),
+        "null_rate": shown(quality.null_rate),
+        **interval_columns("auroc", quality.auroc),
+        **interval_columns("tpr_at_5_fpr", quality.tpr[0.05]),
+        "tokens_per_question": shown(quality.n_tokens, 0),
+        "seconds_per_question": shown(quality.seconds),
     }
 
 
@@ -94,9 +94,9 @@ def rate_columns(name: str, counts: Sequence[int] | None) -> Row:
     return {name: shown(rate), f"{name}_stderr": shown(error)}
 
 
-def interval_columns(name: str, found: Interval) -> Row:
+def interval_columns(name: str, interval: Interval) -> Row:
     """A value and its interval; empty without an interval, since the value alone would say too much."""
-    values = (found.value, found.low, found.high) if not math.isnan(found.low) else (None, None, None)
+    values = (interval.value, interval.low, interval.high) if not math.isnan(interval.low) else (None, None, None)
     return dict(zip((name, f"{name}_low", f"{name}_high"), map(shown, values), strict=True))
 
 
@@ -113,8 +113,8 @@ def confusion_rows(benchmark: str, training: str, outcome: Outcome) -> Iterator[
             arms = {line.question: line.arms for line in audits.lines(suffix) if line.arms}
             for half, names in (("trained", outcome.trained), ("held out", outcome.held_out)):
                 measured = [arms[name] for name in names if name in arms]
-                original = [one.original for one in measured]
-                change = accuracy_difference(original, [one.generalized for one in measured])
+                original = [answer.original for answer in measured]
+                change = accuracy_difference(original, [answer.generalized for answer in measured])
                 yield {
                     "benchmark": benchmark,
                     "training": training,
@@ -134,12 +134,12 @@ def summary(rows: Sequence[Row]) -> str:
     trainings = dict.fromkeys(row["training"] for row in trained)
     benchmarks = dict.fromkeys(row["benchmark"] for row in trained)
     places = [(training, benchmark) for training in trainings for benchmark in benchmarks]
-    found = {(row["method"], (row["training"], row["benchmark"])): row["auroc"] or DASH for row in trained}
+    aurocs = {(row["method"], (row["training"], row["benchmark"])): row["auroc"] or DASH for row in trained}
     first = {row["method"]: row["tokens_per_question"] for row in reversed(trained)}
     methods = dict.fromkeys(row["method"] for row in trained)
     lines = [["method", "tokens", *(f"{benchmark}, {training}" for training, benchmark in places)]]
     for method in methods:
-        cells = [found.get((method, place), "") for place in places]
+        cells = [aurocs.get((method, place), "") for place in places]
         lines.append([f"`{method}`", f"{int(first[method]):,}", *cells])
     return markdown_of(lines)
 
@@ -166,7 +166,7 @@ def main() -> None:
         for number, (training, settings) in enumerate(simulations(model_args, benchmark, args.n_questions).items()):
             outcome = simulate(settings, args.folder / f"{benchmark}_{number}")
             name = BENCHMARKS[benchmark]
-            qualities_found += [quality_row(name, training, found) for found in qualities(outcome)]
+            qualities_found += [quality_row(name, training, quality) for quality in qualities(outcome)]
             confusion_found += confusion_rows(name, training, outcome)
     write(args.output_path / "quality.csv", qualities_found)
     write(args.output_path / "choice_confusion.csv", confusion_found)

@@ -18,6 +18,6 @@ def load_model(model: str, model_args: str) -> Any:
 
 
 def loglikelihoods(lm: Any, texts: Sequence[tuple[str, str]]) -> list[float]:
-    """Of each continuation given its context, nats."""
-    asked = [Instance("loglikelihood", {}, text, place) for place, text in enumerate(texts)]
-    return [answer[0] for answer in lm.loglikelihood(asked, disable_tqdm=True)]
+    """Return the log-likelihood of each continuation given its context, in nats."""
+    instances = [Instance("loglikelihood", {}, text, place) for place, text in enumerate(texts)]
+    return [answer[0] for answer in lm.loglikelihood(instances, disable_tqdm=True)]

@@ -48,14 +48,14 @@ def statuses(file: Path) -> dict[str, str]:
     return {name: status_by_exit_code[code] for name, code in codes.items() if code is not None}
 
 
-def row(name: str, n_mutants: int, found: Sequence[str]) -> str:
+def row(name: str, n_mutants: int, survivors: Sequence[str]) -> str:
     """Share of the tried mutants that a test caught, with Wilson's interval if only a sample was tried."""
-    caught = sum(status in CAUGHT for status in found)
-    if not found:
+    caught = sum(status in CAUGHT for status in survivors)
+    if not survivors:
         return f"| {name} | {n_mutants} | 0 | | |"
-    ends = binomtest(caught, len(found)).proportion_ci(method="wilson")
-    interval = "" if len(found) == n_mutants else f"{ends.low:.0%} to {ends.high:.0%}"
-    return f"| {name} | {n_mutants} | {len(found)} | {caught / len(found):.0%} | {interval} |"
+    ends = binomtest(caught, len(survivors)).proportion_ci(method="wilson")
+    interval = "" if len(survivors) == n_mutants else f"{ends.low:.0%} to {ends.high:.0%}"
+    return f"| {name} | {n_mutants} | {len(survivors)} | {caught / len(survivors):.0%} | {interval} |"
 
 
 def main() -> None:
@@ -68,12 +68,12 @@ def main() -> None:
     files = sorted({file for pattern in config().only_mutate for file in Path().glob(pattern)})
     files = [file for file in files if options.only in str(file)]
     made = {file: mutants_of(file) for file in files}
-    asked = {
+    statements = {
         file: drawn(names, options.at_most, rng=random.Random(f"{options.seed}/{file}"))
         for file, names in made.items()
     }
     before = {file: statuses(file) for file in files}
-    left = [name for file in files for name in asked[file] if before[file].get(name) not in CAUGHT]
+    left = [name for file in files for name in statements[file] if before[file].get(name) not in CAUGHT]
     if left and not options.report:
         os.nice(10)
         mutmut = Path(sys.executable).with_name("mutmut")
@@ -81,8 +81,8 @@ def main() -> None:
     print("| module | mutants | tried | caught | 95 % interval |\n|---|---|---|---|---|")
     alive = []
     for file in files:
-        known = statuses(file)
-        tried = {name: known[name] for name in asked[file] if name in known}
+        statuses_before = statuses(file)
+        tried = {name: statuses_before[name] for name in statements[file] if name in statuses_before}
         print(row("/".join(file.parts[1:]), len(made[file]), list(tried.values())))
         alive += [f"{name}: {status}" for name, status in tried.items() if status not in CAUGHT]
     print("\nNot caught:", *alive, sep="\n")

@@ -31,14 +31,14 @@ TREES = ("oak", "elm", "ash", "fir", "yew", "pine", "palm", "larch", "alder", "b
 
 def sizes(file: Path) -> str:
     read = (question_if_any(row) for row in read_file(file))
-    begun = time.process_time()
+    start = time.process_time()
     shared = [shared_texts(question) for question in read if question is not None]
-    without = [[digest for digest in own if not is_word_pairs(digest)] for own in shared]
+    without = [[digest for digest in digests if not is_word_pairs(digest)] for digests in shared]
     cells = [file.stem, f"{len(shared):,}"]
     for digests in (without, shared):
         members = Counter(families(digests)).most_common(3)
         cells += [f"{len(set(families(digests))):,}", ", ".join(str(size) for _, size in members)]
-    return f"| {' | '.join(cells)} | {time.process_time() - begun:.1f} |"
+    return f"| {' | '.join(cells)} | {time.process_time() - start:.1f} |"
 
 
 def copies(rng: np.random.Generator) -> Iterator[Question]:
@@ -57,11 +57,13 @@ def alarms(what: str, alike: float) -> str:
         drawn = rng.normal(size=(N_QUESTIONS, N_COPIES, 2, N_ORDERS))
         values = (np.sqrt(alike) * common + np.sqrt(1 - alike) * drawn).reshape(-1, 2, N_ORDERS)
         by_control = what == "the control"
-        scores = [standard_scores(own, control if by_control else None) for own, control in values]
+        scores = [
+            standard_scores(question_scores, control if by_control else None) for question_scores, control in values
+        ]
         settings = {"weigh": np.positive, "spread": USUAL_SPREAD} if by_control else {}
-        known = [own for own in scores if own is not None]
-        n_each += order_sum(known, rng, **settings).pvalue <= EVIDENCE_LEVEL
-        n_families += order_sum(known, rng, families=numbers, **settings).pvalue <= EVIDENCE_LEVEL
+        defined = [question_scores for question_scores in scores if question_scores is not None]
+        n_each += order_sum(defined, rng, **settings).pvalue <= EVIDENCE_LEVEL
+        n_families += order_sum(defined, rng, families=numbers, **settings).pvalue <= EVIDENCE_LEVEL
         n_units.add(len(set(numbers)))
     return f"| {what} | {alike} | {n_each / N_BENCHMARKS:.4f} | {n_families / N_BENCHMARKS:.4f} | {n_units} |"
 

@@ -132,7 +132,7 @@ def min_k(lm: Any, splits: Sequence[Split]) -> list[str]:
             statistic.verdict(Answered(row, (), (), tokens=(scores, scores)))
             for row, scores in zip(split.rows, token_scores(lm, split.texts), strict=True)
         ]
-        values[split.name] = [one.min_k_zscore for one in verdicts if isinstance(one, TokenMeasurement)]
+        values[split.name] = [verdict.min_k_zscore for verdict in verdicts if isinstance(verdict, TokenMeasurement)]
     cells = []
     for place, split in enumerate(splits):
         parts = [with_error(*mean_and_stderr(values[split.name]))]

@@ -37,23 +37,25 @@ def main() -> None:
             print(line, flush=True)
         for n in PUBLISHED:
             drawn = [order_tests(rng.sample(questions, min(n, len(questions)))) for _ in range(args.draws // 4)]
-            found = Counter(null_status(one).status for one in drawn)
-            print(f"| {task} | as published, {n} | {found['written'] / len(drawn):.2f} written |", flush=True)
+            statuses = Counter(null_status(tests).status for tests in drawn)
+            print(f"| {task} | as published, {n} | {statuses['written'] / len(drawn):.2f} written |", flush=True)
 
 
 def false_alarms(task: str, questions: Sequence[Question], draws: int, rng: random.Random) -> list[str]:
-    drawn = [order_tests([shuffled(one, rng) for one in rng.sample(questions, SHUFFLED)]) for _ in range(draws)]
+    drawn = [
+        order_tests([shuffled(question, rng) for question in rng.sample(questions, SHUFFLED)]) for _ in range(draws)
+    ]
     lines = []
     for index in range(len(drawn[0].tests)):
-        tests = [one.tests[index] for one in drawn if one.tests[index].n_questions]
+        tests = [tests_of_draw.tests[index] for tests_of_draw in drawn if tests_of_draw.tests[index].n_questions]
         if tests:
             shares = [f"{sum(test.pvalue <= level for test in tests) / len(tests):.3f}" for level in LEVELS]
             lines.append(f"| {task} | {tests[0].name} | {len(tests)} | {' | '.join(shares)} |")
     return [*lines, f"| {task} | shuffled, called written | {draws} | {sum(map(written, drawn)) / draws:.4f} |"]
 
 
-def written(found: OrderTests) -> bool:
-    return any(test.adjusted < LEVEL for test in found.tests)
+def written(tests: OrderTests) -> bool:
+    return any(test.adjusted < LEVEL for test in tests.tests)
 
 
 def shuffled(question: Question, rng: random.Random) -> Question:

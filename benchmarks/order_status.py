@@ -35,17 +35,17 @@ def main() -> None:
             print(f"{name}: {type(error).__name__}: {str(error)[:100]}", file=sys.stderr)
 
 
-def row(name: str, asked: list[Question]) -> list[str]:
+def row(name: str, questions: list[Question]) -> list[str]:
     """The values of COLUMNS; empty where a test could not act."""
-    found = order_tests(asked)
-    status = null_status(found).status
-    if not found.tests:
-        return [name, str(found.n_questions), *[""] * (len(COLUMNS) - 3), status]
-    numbers, *standardised, right, last = found.tests
-    smallest = min((test.adjusted for test in found.tests if test.n_questions), default=math.nan)
+    tests = order_tests(questions)
+    status = null_status(tests).status
+    if not tests.tests:
+        return [name, str(tests.n_questions), *[""] * (len(COLUMNS) - 3), status]
+    numbers, *standardised, right, last = tests.tests
+    smallest = min((test.adjusted for test in tests.tests if test.n_questions), default=math.nan)
     values = [*(shown(test.observed, 1) for test in standardised), shown_pvalue(right.pvalue)]
     cells = [*share(numbers), *values, *share(last), shown_pvalue(smallest)]
-    return [name, str(found.n_questions), *cells, status]
+    return [name, str(tests.n_questions), *cells, status]
 
 
 def share(test: OrderTest) -> list[str]:

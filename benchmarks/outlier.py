@@ -45,8 +45,8 @@ def main() -> None:
         rows = rng.normal(-60, 3, (N_QUESTIONS, n_orders))
         lists = rows.tolist()
         ours = statistics.median(timed(lambda lists=lists: exact(lists))[0] for _ in range(REPEATS))
-        seconds, found = timed(lambda rows=rows: [looped(row) for row in rows[:sampled]])
-        apart = np.abs(np.array(found) - exact(lists)[:sampled].numpy())
+        seconds, results = timed(lambda rows=rows: [looped(row) for row in rows[:sampled]])
+        apart = np.abs(np.array(results) - exact(lists)[:sampled].numpy())
         loop = seconds / sampled * N_QUESTIONS
         print(f"| {n_orders} | {ours:.3f} | {loop:.0f} | {loop / ours:,.0f} | {apart.mean():.4f}, {apart.max():.4f} |")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -24,7 +24,8 @@ GRID = np.linspace(-0.5, 0.0, 201)
 
 
 def draw_counts(n_orders: int, draws: int, *, rng: torch.Generator, rows: int = 50_000) -> NDArray[np.int64]:
-    """How many of `draws` rows of standard normal scores have an isolation score at or below each point of GRID."""
+    """Return how many of `draws` rows of standard normal scores have an isolation score at or below each point of
+    GRID."""
     counts = np.zeros(len(GRID), dtype=np.int64)
     for start in range(0, draws, rows):
         count = min(rows, draws - start)

@@ -149,9 +149,9 @@ def instant_model() -> type:
             return [self.answer(request.args) for request in requests]
 
         def answer(self, pair: tuple[str, str]) -> tuple[float, bool]:
-            found = score(*pair), False
-            self.cache_hook.add_partial("loglikelihood", pair, found)
-            return found
+            answer = score(*pair), False
+            self.cache_hook.add_partial("loglikelihood", pair, answer)
+            return answer
 
         def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
             raise AssertionError("not asked for here")
@@ -183,9 +183,9 @@ def tree_model(clock: Clock) -> type:
                 self._load(tokenizer, max_tokens)
 
         def _load(self, tokenizer: str, max_tokens: int) -> None:
-            known = AutoTokenizer.from_pretrained(tokenizer)
+            tokenizer_of_model = AutoTokenizer.from_pretrained(tokenizer)
             config = LlamaConfig(
-                vocab_size=len(known),
+                vocab_size=len(tokenizer_of_model),
                 hidden_size=16,
                 intermediate_size=16,
                 num_hidden_layers=1,
@@ -193,7 +193,7 @@ def tree_model(clock: Clock) -> type:
                 max_position_embeddings=8192,
             )
             PrefixTreeLM.__init__(
-                self, LlamaForCausalLM(config), tokenizer=known, max_length=8192, max_tokens=max_tokens
+                self, LlamaForCausalLM(config), tokenizer=tokenizer_of_model, max_length=8192, max_tokens=max_tokens
             )
             self.choice.verified = sys.maxsize  # its answers are not those of the model
             scored.TreeModel.score = at_once
@@ -212,11 +212,11 @@ def run(arguments: argparse.Namespace, folder: Path, clock: Clock) -> None:
     with clock.phase(LOADING):
         made = tree_model(clock) if arguments.tokenizer else instant_model()
     model_registry.register("instant", target=made)
-    told = ["--model_args", f"tokenizer={arguments.tokenizer or 'none'},max_tokens={arguments.max_tokens}"]
-    told += ["--limit", arguments.limit] if arguments.limit else []
-    told += ["--metadata", *arguments.metadata] if arguments.metadata else []
+    options = ["--model_args", f"tokenizer={arguments.tokenizer or 'none'},max_tokens={arguments.max_tokens}"]
+    options += ["--limit", arguments.limit] if arguments.limit else []
+    options += ["--metadata", *arguments.metadata] if arguments.metadata else []
     where = ["--output_path", str(folder), "--log_samples"]
-    sys.argv = ["lm-eval-leakage", "run", "--model", "instant", "--tasks", arguments.task, *where, *told]
+    sys.argv = ["lm-eval-leakage", "run", "--model", "instant", "--tasks", arguments.task, *where, *options]
     watch(clock)
     try:
         main()

@@ -69,11 +69,11 @@ def drawing(question: Question, orders: Sequence[Sequence[str]], scores: dict[st
         lines += [(line, "") for line in block(options).split("\n")]
         for number, (line, kind) in enumerate(lines):
             yield f'<text class="{kind}" x="{x + 16}" y="{40 + number * LINE}">{escape(line)}</text>'
-        for number, (model, own) in enumerate(scores.items()):
+        for number, (model, score) in enumerate(scores.items()):
             y = 40 + (len(lines) + 0.5 + number) * LINE
-            kind = "number high" if own[place] == max(own) and max(own) - min(own) > LARGE else "number"
+            kind = "number high" if score[place] == max(score) and max(score) - min(score) > LARGE else "number"
             yield f'<text class="quiet" x="{x + 16}" y="{y:g}">{escape(model)}:</text>'
-            yield f'<text class="{kind}" x="{x + 220}" y="{y:g}">{own[place]:.1f} nats</text>'.replace("-", "\u2212")
+            yield f'<text class="{kind}" x="{x + 220}" y="{y:g}">{score[place]:.1f} nats</text>'.replace("-", "\u2212")
     yield "</svg>"
 
 

@@ -38,18 +38,18 @@ QUALITIES: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 def scores_of(lab: Path, exposures: int) -> Scores:
     """Every score of every question that was tested."""
     lines = [line for line in _lines(lab, exposures, ORDERS) if line.detector == "max_order" and line.reason is None]
-    found: dict[str, dict[str, float]] = {
+    scores: dict[str, dict[str, float]] = {
         name: {} for name in ("margin", "rank", "z of the published order", "fixed_z")
     }
     for line in lines:
         orders = np.array(line.loglikelihoods, dtype=float)
         assert line.pvalue is not None
-        found["margin"][line.question] = line.values["margin"]
-        found["rank"][line.question] = -line.pvalue
-        found["z of the published order"][line.question] = (orders[0] - orders.mean()) / max(orders.std(), 1e-12)
-        found["fixed_z"][line.question] = _fixed_z(line)
+        scores["margin"][line.question] = line.values["margin"]
+        scores["rank"][line.question] = -line.pvalue
+        scores["z of the published order"][line.question] = (orders[0] - orders.mean()) / max(orders.std(), 1e-12)
+        scores["fixed_z"][line.question] = _fixed_z(line)
     tokens = {line.question: line.scores.get(TOKEN_SCORE, np.nan) for line in _lines(lab, exposures, TOKENS)}
-    return found | ({"mean z-score of the tokens": tokens} if tokens else {})
+    return scores | ({"mean z-score of the tokens": tokens} if tokens else {})
 
 
 def _fixed_z(line: AuditLine) -> float:
@@ -68,7 +68,10 @@ def _lines(lab: Path, exposures: int, audit: str) -> list[AuditLine]:
 
 
 def table(lab: Path, exposures: int, *, unguarded: bool) -> Iterator[str]:
-    """unguarded: only questions whose options have no natural order"""
+    """Return the table of scores.
+
+    unguarded: only questions whose options have no natural order
+    """
     quality = json.loads((lab / "quality.json").read_text(encoding="utf-8"))
     scores = scores_of(lab, exposures)
     names = {name for name, value in scores["fixed_z"].items() if np.isfinite(value)}
@@ -80,21 +83,21 @@ def table(lab: Path, exposures: int, *, unguarded: bool) -> Iterator[str]:
     which = f"{exposures} exposures, {'no guard, ' if unguarded else ''}{len(seen)} + {len(unseen)}"
     yield f"| {which} | " + " | ".join(f"{name} | minus `margin`" for name in QUALITIES) + " |"
     yield "|---" * 5 + "|"
-    for name, own in scores.items():
-        cells = [_cells(measure, own, scores["margin"], (seen, unseen), draws) for measure in QUALITIES.values()]
+    for name, score in scores.items():
+        cells = [_cells(measure, score, scores["margin"], (seen, unseen), draws) for measure in QUALITIES.values()]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
-def _cells(measure, own, margin, halves, draws) -> str:  # type: ignore[no-untyped-def]
+def _cells(measure, scores_of_method, margin, halves, draws) -> str:  # type: ignore[no-untyped-def]
     def of(scores: Mapping[str, float], groups) -> float:  # type: ignore[no-untyped-def]
         return measure(*(np.array([scores[name] for name in group]) for group in groups))
 
-    values = np.array([of(own, groups) for groups in draws])
+    values = np.array([of(scores_of_method, groups) for groups in draws])
     differences = values - np.array([of(margin, groups) for groups in draws])
     low, high, worse, better = (*np.quantile(values, (0.025, 0.975)), *np.quantile(differences, (0.025, 0.975)))
-    difference = of(own, halves) - of(margin, halves)
-    shown = "" if own is margin else f"{difference:+.2f} [{worse:+.2f}, {better:+.2f}]"
-    return f"{of(own, halves):.2f} [{low:.2f}, {high:.2f}] | {shown}"
+    difference = of(scores_of_method, halves) - of(margin, halves)
+    shown = "" if scores_of_method is margin else f"{difference:+.2f} [{worse:+.2f}, {better:+.2f}]"
+    return f"{of(scores_of_method, halves):.2f} [{low:.2f}, {high:.2f}] | {shown}"
 
 
 def main() -> None:

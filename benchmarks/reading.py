@@ -43,7 +43,7 @@ def question(number: int, rng: random.Random) -> dict[str, Any]:
 
 
 def common(number: int, doc: dict[str, Any]) -> dict[str, Any]:
-    """What the harness writes for every question."""
+    """Return what the harness writes for every question."""
     hashes = {f"{what}_hash": f"{number:064x}" for what in ("doc", "prompt", "target")}
     return {"doc_id": number // N_SUBJECTS, "doc": doc, "target": str(doc["answer"]), **hashes}
 
@@ -52,8 +52,8 @@ def answered(number: int, doc: dict[str, Any], rng: random.Random) -> dict[str, 
     context = " ".join(rng.choices(WORDS, k=600))
     arguments = {f"gen_args_{i}": {"arg_0": context, "arg_1": f" {letter}"} for i, letter in enumerate("ABCD")}
     responses = [[[str(rng.gauss(-2, 1)), "False"]] for _ in "ABCD"]
-    found = {"arguments": arguments, "resps": responses, "filtered_resps": [r[0] for r in responses]}
-    return {**common(number, doc), **found, "filter": "none", "metrics": ["acc"], "acc": float(rng.random() < 0.5)}
+    line = {"arguments": arguments, "resps": responses, "filtered_resps": [r[0] for r in responses]}
+    return {**common(number, doc), **line, "filter": "none", "metrics": ["acc"], "acc": float(rng.random() < 0.5)}
 
 
 def audited(number: int, doc: dict[str, Any], rng: random.Random) -> list[dict[str, Any]]:

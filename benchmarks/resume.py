@@ -53,11 +53,11 @@ class Asked:
 
 
 def instances(n_requests: int, evaluation: Evaluation | None) -> list[LeakageInstance]:
-    task, found = Asked(evaluation), []
+    task, instances_of_task = Asked(evaluation), []
     for number in range(0, n_requests, 24):
         texts = [(f"{QUESTION}{number}", f"\nA. one\nB. two\nC. three\nD. {place}") for place in range(24)]
-        found += QuestionRequests(task, {}, ("task", number, 1), texts).instances
-    return found[:n_requests]
+        instances_of_task += QuestionRequests(task, {}, ("task", number, 1), texts).instances
+    return instances_of_task[:n_requests]
 
 
 def main() -> None:
@@ -76,18 +76,18 @@ def main() -> None:
         }
         seconds = {}
         for name, (model, evaluation) in rows.items():
-            asked = instances(n_requests, evaluation)
+            requests = instances(n_requests, evaluation)
             model_hook = cached.get_cache_hook() if model is cached else CacheHook(None)
             lm.set_cache_hook(model_hook)
-            begun = cpu_seconds()
-            ask(model, asked)
-            seconds[name] = cpu_seconds() - begun
+            start = cpu_seconds()
+            ask(model, requests)
+            seconds[name] = cpu_seconds() - start
         size = sum(file.stat().st_size for file in (place / "out").rglob("*.sqlite")) / 1e6
     base = seconds["no store"]
     print(f"{n_requests} requests; our store takes {size:.0f} MB\n")
     print("| | CPU seconds | more than without a store |\n|---|---|---|")
-    for name, found in seconds.items():
-        print(f"| {name} | {found:.1f} | {found - base:.1f} |")
+    for name, seconds_of_way in seconds.items():
+        print(f"| {name} | {seconds_of_way:.1f} | {seconds_of_way - base:.1f} |")
 
 
 if __name__ == "__main__":

@@ -47,10 +47,10 @@ def requests_of(tasks: list[str], n_examples: int, n_drawn: int, n_questions: in
     from lm_eval_leakage import task_configs_path
 
     class Recorder(LM):
-        asked: list[tuple[str, str]] = []  # noqa: RUF012
+        requests: list[tuple[str, str]] = []  # noqa: RUF012
 
         def loglikelihood(self, requests):
-            self.asked += [request.args for request in requests]
+            self.requests += [request.args for request in requests]
             return [(0.0, False) for _ in requests]
 
         def loglikelihood_rolling(self, requests):
@@ -66,7 +66,7 @@ def requests_of(tasks: list[str], n_examples: int, n_drawn: int, n_questions: in
     simple_evaluate(
         recorder, tasks=tasks, num_fewshot=n_examples or None, samples=samples, task_manager=manager, bootstrap_iters=0
     )
-    return recorder.asked
+    return recorder.requests
 
 
 # ---------------------------------------------------------------------- one process
@@ -77,27 +77,27 @@ def score(spec: dict) -> dict:
     from lm_eval.api.instance import Instance
 
     lm = _backend(spec)
-    asked = [Instance("loglikelihood", {}, tuple(pair), i) for i, pair in enumerate(spec["requests"])]
-    found = {"batch_size": spec.get("batch_size")}
+    instances = [Instance("loglikelihood", {}, tuple(pair), i) for i, pair in enumerate(spec["requests"])]
+    figures = {"batch_size": spec.get("batch_size")}
     if spec.get("batch_sizes"):
-        found["tried"] = {}
+        figures["tried"] = {}
         for batch_size in spec["batch_sizes"]:
             lm.batch_size_per_gpu = batch_size
             try:
-                found["tried"][batch_size] = timed(lambda: lm.loglikelihood(asked, disable_tqdm=True))[0]
+                figures["tried"][batch_size] = timed(lambda: lm.loglikelihood(instances, disable_tqdm=True))[0]
             except RuntimeError as error:
                 print(f"batch size {batch_size}: {error}"[:200], file=sys.stderr)
-        return found
+        return figures
     forget_peak()
     before = cpu_seconds()
-    found["seconds"], answers = timed(lambda: lm.loglikelihood(asked, disable_tqdm=True))
-    found["cpu_seconds"] = cpu_seconds() - before
-    found["answers"] = [answer[0] for answer in answers]
-    found["greedy"] = [bool(answer[1]) for answer in answers]
-    found["peak_mib"] = peak()
+    figures["seconds"], answers = timed(lambda: lm.loglikelihood(instances, disable_tqdm=True))
+    figures["cpu_seconds"] = cpu_seconds() - before
+    figures["answers"] = [answer[0] for answer in answers]
+    figures["greedy"] = [bool(answer[1]) for answer in answers]
+    figures["peak_mib"] = peak()
     if spec["backend"] == "hf-prefix-tree":
-        found |= _tree_figures(lm, asked)
-    return found
+        figures |= _tree_figures(lm, instances)
+    return figures
 
 
 def _backend(spec: dict):
@@ -111,14 +111,14 @@ def _backend(spec: dict):
     return PrefixTreeLM(**arguments, device=spec["device"])
 
 
-def _tree_figures(lm, asked) -> dict:
+def _tree_figures(lm, instances) -> dict:
     """Token counts, the cost of building the tree, and what the model does on plain rows of 128 tokens."""
     import torch
 
     from lm_eval_leakage.harness.models.tokenising import FittedTexts, encoded_pairs
     from lm_eval_leakage.scoring.prefix_tree import Texts, prefix_tree
 
-    pairs = [request.args for request in asked]
+    pairs = [request.args for request in instances]
     tokenising, tokens = timed(lambda: list(encoded_pairs(lm, pairs)))
     building, tree = timed(lambda: prefix_tree(FittedTexts(lm.max_length).texts(pairs, Texts.of_pairs(tokens))))
     n_rows = max(1, lm.budget.max_tokens // 128)
@@ -189,11 +189,11 @@ def measure(name: str, args: argparse.Namespace) -> dict:
 
 def measure_engines(name: str, requests: list[tuple[str, str]], args: argparse.Namespace) -> dict:
     exact = [requests[i] for i in runs_drawn(len(requests))]
-    found = engines.compared(args.vllm, args.model, args.device, requests, exact, args.repeats)
-    times = ", ".join(f"{ratio:.2f}" for ratio in engines.ratios(found))
-    load = ", ".join(f"{call['load']:.1f}" for pair in found["pairs"] for call in pair.values())
+    measured = engines.compared(args.vllm, args.model, args.device, requests, exact, args.repeats)
+    times = ", ".join(f"{ratio:.2f}" for ratio in engines.ratios(measured))
+    load = ", ".join(f"{call['load']:.1f}" for pair in measured["pairs"] for call in pair.values())
     print(f"  {name}: times as fast in each pair {times}; load average after each call {load}", file=sys.stderr)
-    return found
+    return measured
 
 
 def scored(backend: str, **spec: object) -> dict:
@@ -216,23 +216,24 @@ def table(measured: dict[str, dict]) -> str:
     from lm_eval_leakage.results.tabulating import markdown_of
 
     speed, cost = [SPEED], [COST]
-    for name, one in measured.items():
-        tree, ours = one["tree"], one["seconds"]["hf-prefix-tree"]
-        for backend, seconds in one["seconds"].items():
-            off = one["bfloat16"][backend]
+    for name, figures in measured.items():
+        tree, ours = figures["tree"], figures["seconds"]["hf-prefix-tree"]
+        for backend, seconds in figures["seconds"].items():
+            off = figures["bfloat16"][backend]
             speed.append(
                 [
-                    f"{name}, {one['n_requests']}",
-                    f"`hf`, batch {one['batch_size']}" if backend == "hf" else f"`{backend}`",
+                    f"{name}, {figures['n_requests']}",
+                    f"`hf`, batch {figures['batch_size']}" if backend == "hf" else f"`{backend}`",
                     f"{seconds:.1f}",
                     f"{tree['row_tokens'] / seconds:,.0f}",
-                    f"{one['seconds']['hf'] / seconds:.2f}",
+                    f"{figures['seconds']['hf'] / seconds:.2f}",
                     f"{tree['row_tokens'] / tree['tree_tokens']:.2f}" if backend == "hf-prefix-tree" else "",
-                    f"{one['peak_mib'][backend]:,.0f}",
+                    f"{figures['peak_mib'][backend]:,.0f}",
                     f"{off['rms']:.3f} rms, {off['largest']:.2f} at most",
                 ]
             )
         per_second = tree["tree_tokens"] / ours
+        greedy = "equal" if figures["float32_greedy_equal"] else "DIFFERS"
         cost.append(
             [
                 name,
@@ -240,8 +241,8 @@ def table(measured: dict[str, dict]) -> str:
                 f"{per_second / tree['dense_tokens_per_second']:.2f}",
                 f"{tree['building'] / ours:.1%}",
                 f"{tree['tokenising'] / ours:.1%}",
-                f"{one['hf_at_16_mib']:,.0f}",
-                f"{one['float32']['largest']:.1e}, greedy {'equal' if one['float32_greedy_equal'] else 'DIFFERS'}",
+                f"{figures['hf_at_16_mib']:,.0f}",
+                f"{figures['float32']['largest']:.1e}, greedy {greedy}",
             ]
         )
     return f"{markdown_of(speed)}\n\n{markdown_of(cost)}"

@@ -102,8 +102,8 @@ def reworded(stem: str) -> tuple[str, ...]:
     return tuple(versions) if len(set(versions)) == 4 else tuple(frame.format(stem) for frame in FRAMES)
 
 
-def _as_case(word: str, found: re.Match[str]) -> str:
-    return word[0].upper() + word[1:] if found[0][0].isupper() else word
+def _as_case(word: str, match: re.Match[str]) -> str:
+    return word[0].upper() + word[1:] if match[0][0].isupper() else word
 
 
 @dataclass(frozen=True)
@@ -115,23 +115,23 @@ class Version:
     public: tuple[SealedQuestion, ...]
 
     def questions(self) -> list[Question]:
-        return [question_of(one) for one in self.public]
+        return [question_of(question) for question in self.public]
 
 
 def drawn_questions(n: int, seed: int, tokenizer: Any, most_tokens: int) -> tuple[Original, ...]:
     pool = questions_of("mmlu")
-    found: dict[tuple[str, tuple[str, ...]], Original] = {}
-    for one in random.Random(f"sealed {seed}").sample(pool, len(pool)):
-        fits = len(one.options) == 4 and len({option.strip() for option in one.options}) == 4
-        if not fits or one.answer is None or anchored(one.options):
+    originals: dict[tuple[str, tuple[str, ...]], Original] = {}
+    for question in random.Random(f"sealed {seed}").sample(pool, len(pool)):
+        fits = len(question.options) == 4 and len({option.strip() for option in question.options}) == 4
+        if not fits or question.answer is None or anchored(question.options):
             continue
-        if len(tokenizer(published_text(one))["input_ids"]) <= most_tokens:
-            first, *others = reworded(one.stem.strip())
-            options = tuple(option.strip() for option in one.options)
-            found[first, options] = Original(first, tuple(others), options, (one.answer,), "", "drawn")
-        if len(found) == n:
+        if len(tokenizer(published_text(question))["input_ids"]) <= most_tokens:
+            first, *others = reworded(question.stem.strip())
+            options = tuple(option.strip() for option in question.options)
+            originals[first, options] = Original(first, tuple(others), options, (question.answer,), "", "drawn")
+        if len(originals) == n:
             break
-    return tuple(found.values())
+    return tuple(originals.values())
 
 
 def version(originals: tuple[Original, ...], key: bytes) -> Version:
@@ -141,45 +141,45 @@ def version(originals: tuple[Original, ...], key: bytes) -> Version:
 # ---------------------------------------------------------------------- scores
 
 
-def canonical(one: SealedQuestion) -> SealedQuestion:
+def canonical(question: SealedQuestion) -> SealedQuestion:
     """The question with its options in an order that does not depend on the key."""
-    return replace(one, options=tuple(sorted(one.options)), answer=0)
+    return replace(question, options=tuple(sorted(question.options)), answer=0)
 
 
 def scored(lm: Any, sealed: Version, n_blocks: int) -> dict[str, Scores]:
-    """Of every question, the log-likelihoods of its orders and of its wordings, and those of the orders of every block
-    of neighbours; each in an order that does not depend on the key, with the index of what is published."""
-    own = [canonical(one) for one in sealed.public]
+    """Return of every question the log-likelihoods of its orders and of its wordings, and those of the orders of every
+    block of neighbours; each in an order that does not depend on the key, with the index of what is published."""
+    questions = [canonical(question) for question in sealed.public]
     texts: list[tuple[str, str]] = []
-    for one in own:
-        frame = frame_of(Question(one.id, one.wordings[0], one.options))
-        texts += [(frame.before, frame.block([one.options[place] for place in order])) for order in ORDERS]
-    stems = [sorted(one.wordings) for one in sealed.public]
+    for question in questions:
+        frame = frame_of(Question(question.id, question.wordings[0], question.options))
+        texts += [(frame.before, frame.block([question.options[place] for place in order])) for order in ORDERS]
+    stems = [sorted(question.wordings) for question in sealed.public]
     texts += [("", stem) for versions in stems for stem in versions]
     starts = range(0, BLOCK * n_blocks, BLOCK)
     blocks = [sealed.public[start : start + BLOCK] for start in starts]
     for block_of in blocks:
-        shown = sorted(published_text(question_of(one)) for one in block_of)
+        shown = sorted(published_text(question_of(question)) for question in block_of)
         texts += [("", SEPARATOR.join(shown[place] for place in order)) for order in ORDERS]
-    found = iter(loglikelihoods(lm, texts))
-    shapes = {"orders": (len(own), 24), "wordings": (len(own), 4), "neighbours": (len(blocks), 24)}
+    values = iter(loglikelihoods(lm, texts))
+    shapes = {"orders": (len(questions), 24), "wordings": (len(questions), 4), "neighbours": (len(blocks), 24)}
     scores = {
-        test: np.array([next(found) for _ in range(rows * columns)]).reshape(rows, columns)
+        test: np.array([next(values) for _ in range(rows * columns)]).reshape(rows, columns)
         for test, (rows, columns) in shapes.items()
     }
     return scores | published_places(sealed, blocks)
 
 
-def question_of(one: SealedQuestion) -> Question:
-    return Question(one.id, one.wordings[0], one.options, one.answer)
+def question_of(sealed_question: SealedQuestion) -> Question:
+    return Question(sealed_question.id, sealed_question.wordings[0], sealed_question.options, sealed_question.answer)
 
 
 def published_places(sealed: Version, blocks: Sequence[Sequence[SealedQuestion]]) -> dict[str, Scores]:
-    """Of each row of scores, the index of what is published."""
-    orders = [ORDERS.index(_order(sorted(one.options), one.options)) for one in sealed.public]
-    wordings = [sorted(one.wordings).index(one.wordings[0]) for one in sealed.public]
-    texts = [[published_text(question_of(one)) for one in block] for block in blocks]
-    neighbours = [ORDERS.index(_order(sorted(own), own)) for own in texts]
+    """Return of each row of scores the index of what is published."""
+    orders = [ORDERS.index(_order(sorted(question.options), question.options)) for question in sealed.public]
+    wordings = [sorted(question.wordings).index(question.wordings[0]) for question in sealed.public]
+    texts = [[published_text(question_of(question)) for question in block] for block in blocks]
+    neighbours = [ORDERS.index(_order(sorted(texts_of_block), texts_of_block)) for texts_of_block in texts]
     return {
         f"{name}_at": np.array(places) for name, places in zip(SCORED, (orders, wordings, neighbours), strict=True)
     }
@@ -190,11 +190,11 @@ def _order(source: Sequence[str], target: Sequence[str]) -> tuple[int, ...]:
 
 
 def right_answers(lm: Any, sealed: Version) -> Scores:
-    """Whether the model answers each public question correctly, by the most likely letter."""
-    shown = [f"{published_text(question_of(one))}\nAnswer:" for one in sealed.public]
+    """Return whether the model answers each public question correctly, by the most likely letter."""
+    shown = [f"{published_text(question_of(question))}\nAnswer:" for question in sealed.public]
     texts = [(text, f" {letter}") for text in shown for letter in "ABCD"]
     chosen = np.array(loglikelihoods(lm, texts)).reshape(-1, 4).argmax(axis=1)
-    return np.array(chosen == [one.answer for one in sealed.public], dtype=float)
+    return np.array(chosen == [question.answer for question in sealed.public], dtype=float)
 
 
 # ---------------------------------------------------------------------- what copies are trained on
@@ -206,25 +206,25 @@ def as_published(sealed: Version, seed: int) -> list[Question]:
 
 def reshuffled(sealed: Version, seed: int) -> list[Question]:
     """The options of every question in another order, the right one still right."""
-    rng, found = random.Random(f"reshuffled {seed}"), []
-    for one in sealed.questions():
+    rng, versions = random.Random(f"reshuffled {seed}"), []
+    for question in sealed.questions():
         order = rng.sample(range(4), 4)
-        right = None if one.answer is None else order.index(one.answer)
-        found.append(replace(one, options=tuple(one.options[place] for place in order), answer=right))
-    return found
+        right = None if question.answer is None else order.index(question.answer)
+        versions.append(replace(question, options=tuple(question.options[place] for place in order), answer=right))
+    return versions
 
 
 def paraphrased(sealed: Version, seed: int) -> list[Question]:
     """Every question with other words wherever its wordings differ; none of them is the author's."""
-    return [replace(one, stem=in_other_words(one.stem)) for one in sealed.questions()]
+    return [replace(question, stem=in_other_words(question.stem)) for question in sealed.questions()]
 
 
 def in_other_words(stem: str) -> str:
     frame = next((frame for frame in FRAMES[1:] if stem.startswith(frame.format(""))), "{}")
     text = stem.removeprefix(frame.format(""))
     for words, other in zip(RULES, ELSEWHERE, strict=True):
-        known = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-        text = re.sub(rf"\b(?:{known})\b", partial(_as_case, other), text, flags=re.IGNORECASE)
+        pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+        text = re.sub(rf"\b(?:{pattern})\b", partial(_as_case, other), text, flags=re.IGNORECASE)
     return OTHER_FRAME.format(text[0].lower() + text[1:])
 
 
@@ -235,7 +235,7 @@ def everything_changed(sealed: Version, seed: int) -> list[Question]:
 
 def _with(sealed: Version, questions: Sequence[Question]) -> tuple[SealedQuestion, ...]:
     pairs = zip(sealed.public, questions, strict=True)
-    return tuple(replace(one, options=own.options, answer=own.answer or 0) for one, own in pairs)
+    return tuple(replace(question, options=other.options, answer=other.answer or 0) for question, other in pairs)
 
 
 EXPOSED: dict[str, Callable[[Version, int], list[Question]]] = {
@@ -261,7 +261,7 @@ class Case:
 
 
 def texts_of(case: Case, sealed: Version) -> list[str]:
-    texts = [ExposureText().write(one) for one in EXPOSED[case.exposed](sealed, case.seed)]
+    texts = [ExposureText().write(question) for question in EXPOSED[case.exposed](sealed, case.seed)]
     whole = documents(texts, BLOCK)
     chosen = random.Random(f"share {case.seed}").sample(range(len(whole)), round(case.share * len(whole)))
     return [whole[place] for place in sorted(chosen)]
@@ -277,7 +277,11 @@ def run(args: argparse.Namespace, cases: Sequence[Case], model_args: str, tokeni
         sealed = version(drawn, key_of(args.folder, case.seed))
         checkpoint = str(source)
         if case.exposures:
-            same = [one.exposures for one in cases if replace(one, exposures=0) == replace(case, exposures=0)]
+            same = [
+                case_of_copy.exposures
+                for case_of_copy in cases
+                if replace(case_of_copy, exposures=0) == replace(case, exposures=0)
+            ]
             name = case.file(Path()).stem.replace(f"_{case.exposures}_seed", "_seed")
             folder, texts = args.folder / "copies" / name, texts_of(case, sealed)
             with torch.autocast("cpu", torch.bfloat16, enabled=not torch.cuda.is_available()):  # 2 to 4 times as fast
@@ -294,8 +298,8 @@ def score_reference(args: argparse.Namespace, seeds: Sequence[int], tokenizer: A
     lm = load_model("hf-prefix-tree", args.reference) if missing else None
     for seed in missing:
         stems = wordings_of(args, seed, tokenizer)
-        found = loglikelihoods(lm, [("", stem) for versions in stems for stem in versions])
-        keep(reference_file(args.folder, seed), {"wordings": np.array(found).reshape(-1, 4)})
+        values = loglikelihoods(lm, [("", stem) for versions in stems for stem in versions])
+        keep(reference_file(args.folder, seed), {"wordings": np.array(values).reshape(-1, 4)})
 
 
 def reference_file(folder: Path, seed: int) -> Path:
@@ -303,9 +307,9 @@ def reference_file(folder: Path, seed: int) -> Path:
 
 
 def wordings_of(args: argparse.Namespace, seed: int, tokenizer: Any) -> list[list[str]]:
-    """Of every question, in the order in which its wordings are scored."""
+    """Return the wordings of every question, in the order in which they are scored."""
     drawn = drawn_questions(args.n, seed, tokenizer, args.max_tokens)
-    return [sorted(one.wordings) for one in version(drawn, key_of(args.folder, seed)).public]
+    return [sorted(question.wordings) for question in version(drawn, key_of(args.folder, seed)).public]
 
 
 def key_of(folder: Path, seed: int) -> bytes:
@@ -334,12 +338,12 @@ def cases_of(args: argparse.Namespace) -> list[Case]:
 
 def rows_of(kept: Any, test: str, places: Scores | None = None) -> list[Scores]:
     """The standardised scores of a test, the published one of each row first."""
-    found = []
-    for own, at in zip(kept[test], kept[f"{test}_at"] if places is None else places, strict=True):
-        scores = standard_scores(np.concatenate([own[at : at + 1], np.delete(own, at)]))
+    rows = []
+    for values, at in zip(kept[test], kept[f"{test}_at"] if places is None else places, strict=True):
+        scores = standard_scores(np.concatenate([values[at : at + 1], np.delete(values, at)]))
         if scores is not None:
-            found.append(scores)
-    return found
+            rows.append(scores)
+    return rows
 
 
 def kept_of(args: argparse.Namespace, case: Case, tokenizer: Any) -> dict[str, Scores]:
@@ -355,16 +359,16 @@ def kept_of(args: argparse.Namespace, case: Case, tokenizer: Any) -> dict[str, S
 
 
 def pvalues(kept: dict[str, Scores], places: dict[str, Scores] | None = None, seed: int = 0) -> dict[str, float]:
-    found = dict.fromkeys(TESTS, math.nan)
-    for test in found.keys() & kept.keys():
+    pvalues_of_tests = dict.fromkeys(TESTS, math.nan)
+    for test in pvalues_of_tests.keys() & kept.keys():
         rows = rows_of(kept, test, None if places is None else places[test])
-        found[test] = order_sum(rows, np.random.default_rng(seed)).pvalue
-    combined = [found[test] for test in COMBINED if not math.isnan(found[test])]
-    return found | {"together": fisher(combined)}
+        pvalues_of_tests[test] = order_sum(rows, np.random.default_rng(seed)).pvalue
+    combined = [pvalues_of_tests[test] for test in COMBINED if not math.isnan(pvalues_of_tests[test])]
+    return pvalues_of_tests | {"together": fisher(combined)}
 
 
 def another_version(kept: dict[str, Scores], key: bytes) -> dict[str, Scores]:
-    """What another key would have published, as indices of the same scores."""
+    """Return what another key would have published, as indices of the same scores."""
     versions = {}
     for test in SCORED:
         draws = KeyedDraws(key, "options", test.encode())
@@ -381,15 +385,18 @@ def size_table(args: argparse.Namespace, cases: Sequence[Case], tokenizer: Any) 
     lines = [["model", "level", *TESTS, "together", "95 % of exact tests"]]
     for case in cases:
         kept = kept_of(args, case, tokenizer)
-        found = [pvalues(kept, another_version(kept, new_key()), seed) for seed in range(args.keys)]
+        pvalues_of_keys = [pvalues(kept, another_version(kept, new_key()), seed) for seed in range(args.keys)]
         for level in (0.05, 0.01):
-            rates = [f"{np.mean([one[test] <= level for one in found]):.4f}" for test in (*TESTS, "together")]
+            rates = [
+                f"{np.mean([pvalues_of_key[test] <= level for pvalues_of_key in pvalues_of_keys]):.4f}"
+                for test in (*TESTS, "together")
+            ]
             low, high = binom.ppf([0.025, 0.975], args.keys, level) / args.keys
-            lines.append([told(case), str(level), *rates, f"{low:.4f} to {high:.4f}"])
+            lines.append([name_of(case), str(level), *rates, f"{low:.4f} to {high:.4f}"])
     yield markdown_of(lines)
 
 
-def told(case: Case) -> str:
+def name_of(case: Case) -> str:
     if not case.exposures:
         return f"clean, seed {case.seed}"
     share = "" if case.share == 1 else f"{case.share:.0%} "
@@ -401,9 +408,12 @@ def power_table(args: argparse.Namespace, cases: Sequence[Case], tokenizer: Any)
     lines = [["copy", *(f"{test}: mean, p" for test in TESTS), "together", "right answers"]]
     for case in cases:
         kept = kept_of(args, case, tokenizer)
-        found = pvalues(kept)
-        cells = ["-" if math.isnan(found[test]) else f"{mean_of(kept, test):.2f}, {found[test]:.2g}" for test in TESTS]
-        lines.append([told(case), *cells, f"{found['together']:.2g}", f"{kept['right'].mean():.3f}"])
+        pvalues_of_case = pvalues(kept)
+        cells = [
+            "-" if math.isnan(pvalues_of_case[test]) else f"{mean_of(kept, test):.2f}, {pvalues_of_case[test]:.2g}"
+            for test in TESTS
+        ]
+        lines.append([name_of(case), *cells, f"{pvalues_of_case['together']:.2g}", f"{kept['right'].mean():.3f}"])
     yield markdown_of(lines)
 
 

@@ -1,4 +1,4 @@
-"""After how many exposures do guesses by generated text tell that a model has seen a sealed benchmark? Are they exact?
+"""After how many exposures do guesses by generated text show that a model has seen a sealed benchmark? Are they exact?
 
     python benchmarks/sealed_chat.py --folder FOLDER --model pretrained=DIR > tables.md
 
@@ -50,7 +50,7 @@ FORMS: Mapping[str, tuple[PublishedGuess, bool]] = {  # the probe, and whether t
 
 @dataclass(frozen=True)
 class Guesses:
-    """Of some questions: how many replies name a candidate, and how many of these the published one."""
+    """The guesses on some questions: how many replies name a candidate, and how many of these the published one."""
 
     n_guesses: int
     n_hits: int
@@ -74,32 +74,32 @@ def guesses(form: PublishedGuess, questions: Sequence[Question], replies: Sequen
 
 def replies_of(lm: Any, questions: Sequence[Question], form: PublishedGuess, is_chat: bool) -> list[str]:
     framed = framing("", lm.apply_chat_template if is_chat else None)
-    asked = []
+    prompts = []
     for place, question in enumerate(questions):
         ((context, continuation),) = framed_texts(form.requests(question), framed)
-        asked.append(Instance("generate_until", {}, request_arguments(form, lm, context, continuation), place))
-    return [str(reply) for reply in lm.generate_until(asked, disable_tqdm=True)]
+        prompts.append(Instance("generate_until", {}, request_arguments(form, lm, context, continuation), place))
+    return [str(reply) for reply in lm.generate_until(prompts, disable_tqdm=True)]
 
 
 def all_replies(args: argparse.Namespace, questions: Sequence[Question]) -> dict[str, dict[str, list[str]]]:
     """Replies by exposures and form."""
     source, file = pretrained_of(args.model), args.folder / "replies.json"
-    known: dict[str, dict[str, list[str]]] = json.loads(file.read_text()) if file.exists() else {}
+    replies_of_copies: dict[str, dict[str, list[str]]] = json.loads(file.read_text()) if file.exists() else {}
     for n in EXPOSURES:
-        known.setdefault(str(n), {})
-    if all(own.keys() >= FORMS.keys() for own in known.values()):
-        return known
-    texts = [ExposureText().write(one) for one in questions[: args.trained]]
+        replies_of_copies.setdefault(str(n), {})
+    if all(replies_of_copy.keys() >= FORMS.keys() for replies_of_copy in replies_of_copies.values()):
+        return replies_of_copies
+    texts = [ExposureText().write(question) for question in questions[: args.trained]]
     copies = train(source, args.folder / "copies", texts, Recipe(), [n for n in EXPOSURES if n], seed=0)
     for n in EXPOSURES:
         lm = load_model("hf", args.model.replace(str(source), str(copies.get(n, source))))
-        for name in FORMS.keys() - known[str(n)].keys():
-            known[str(n)][name] = replies_of(lm, questions, *FORMS[name])
-            atomic_write(file, json.dumps(known))
-    return known
+        for name in FORMS.keys() - replies_of_copies[str(n)].keys():
+            replies_of_copies[str(n)][name] = replies_of(lm, questions, *FORMS[name])
+            atomic_write(file, json.dumps(replies_of_copies))
+    return replies_of_copies
 
 
-def found(replies: Mapping[str, Mapping[str, Sequence[str]]], questions: Sequence[Question], n_trained: int) -> str:
+def table_of(replies: Mapping[str, Mapping[str, Sequence[str]]], questions: Sequence[Question], n_trained: int) -> str:
     lines = [["form", "exposures", "guesses", "hits", "p", "held out: guesses", "hits", "p"]]
     for name, (form, _) in FORMS.items():
         for n, of_copy in replies.items():
@@ -112,23 +112,33 @@ def found(replies: Mapping[str, Mapping[str, Sequence[str]]], questions: Sequenc
 def size(
     replies: Mapping[str, Mapping[str, Sequence[str]]], questions: Sequence[Question], name: str, n_keys: int
 ) -> Iterator[str]:
-    """Of the p-values of the same replies, had other keys drawn the published orders."""
+    """Return a table of the p-values of the same replies, had other keys drawn the published orders."""
     form, _ = FORMS[name]
-    others = [[reordered(one, key) for one in questions] for key in (new_key() for _ in range(n_keys))]
+    others = [[reordered(question, key) for question in questions] for key in (new_key() for _ in range(n_keys))]
     lines = [["exposures", "guesses", "p at most .05", ".01", "of an exact test", "95 % of exact tests"]]
     for n, of_copy in replies.items():
-        drawn = [guesses(form, own, of_copy[name]) for own in others]
-        pvalues, n_guesses = np.array([one.pvalue for one in drawn]), drawn[0].n_guesses
+        drawn = [guesses(form, reordered_questions, of_copy[name]) for reordered_questions in others]
+        pvalues, n_guesses = np.array([question.pvalue for question in drawn]), drawn[0].n_guesses
         rates = [f"{np.mean(pvalues <= level):.3f}" for level in (0.05, 0.01)]
         exact = [attained(n_guesses, level) for level in (0.05, 0.01)]
-        ends = [" to ".join(f"{end / n_keys:.3f}" for end in binom.ppf([0.025, 0.975], n_keys, own)) for own in exact]
-        lines.append([n, str(n_guesses), *rates, ", ".join(f"{own:.3f}" for own in exact), "; ".join(ends)])
+        ends = [
+            " to ".join(f"{end / n_keys:.3f}" for end in binom.ppf([0.025, 0.975], n_keys, rate)) for rate in exact
+        ]
+        lines.append(
+            [
+                n,
+                str(n_guesses),
+                *rates,
+                ", ".join(f"{rate:.3f}" for rate in exact),
+                "; ".join(ends),
+            ]
+        )
     yield markdown_of(lines)
 
 
 def reordered(question: Question, key: bytes) -> Question:
-    """As another key would have published it: any order, drawn uniformly, has the same replies, since nothing of the
-    order is shown."""
+    """Return the question as another key would have published it: any order, drawn uniformly, has the same replies,
+    since nothing of the order is shown."""
     order = KeyedDraws(key, "options", question.stem.encode()).order(len(question.options))
     return replace(question, options=tuple(question.options[place] for place in order))
 
@@ -150,9 +160,9 @@ def main() -> None:
     args = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(pretrained_of(args.model))
     originals = drawn_questions(args.n, 0, tokenizer, args.max_tokens)
-    questions = [question_of(one) for one in version(originals, key_of(args.folder, 0)).public]
+    questions = [question_of(question) for question in version(originals, key_of(args.folder, 0)).public]
     replies = all_replies(args, questions)
-    print(found(replies, questions, args.trained))
+    print(table_of(replies, questions, args.trained))
     for name in ("`next`, no instruction", "`next`, chat"):
         print(f"\n## Rejections, {name}, of {args.keys} keys that published these questions in other orders\n")
         print(*size(replies, questions, name, args.keys))

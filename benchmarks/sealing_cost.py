@@ -31,35 +31,53 @@ Right = npt.NDArray[np.float64]
 
 
 def drawn(task: str, n: int) -> list[Question]:
-    pool = {one.stem: one for one in questions_of(task) if one.answer is not None and len(one.options) <= len(LETTERS)}
-    usable = [one for one in pool.values() if len({option.strip() for option in one.options}) == len(one.options)]
-    plain = [replace(one, frame=None, prompt=None) for one in usable]
+    pool = {
+        question.stem: question
+        for question in questions_of(task)
+        if question.answer is not None and len(question.options) <= len(LETTERS)
+    }
+    usable = [
+        question
+        for question in pool.values()
+        if len({option.strip() for option in question.options}) == len(question.options)
+    ]
+    plain = [replace(question, frame=None, prompt=None) for question in usable]
     return random.Random(f"cost {task}").sample(plain, min(n, len(plain)))
 
 
 def sealed_versions(questions: Sequence[Question], count: int) -> Iterator[list[Question]]:
     """Each in the author's order of questions, so that answers can be compared question by question."""
-    originals = [original(one) for one in questions]
+    originals = [original(question) for question in questions]
     for _ in range(count):
-        public = {one.wordings[0]: one for one in published_questions(originals, new_key())}
-        yield [replace(one, options=public[one.stem].options, answer=public[one.stem].answer) for one in questions]
+        public = {
+            published_question.wordings[0]: published_question
+            for published_question in published_questions(originals, new_key())
+        }
+        yield [
+            replace(question, options=public[question.stem].options, answer=public[question.stem].answer)
+            for question in questions
+        ]
 
 
-def original(one: Question) -> Original:
-    assert one.answer is not None
-    order = "drawn" if order_dependence((one.stem,), one.options) is None else "kept"
-    return Original(one.stem, (), one.options, (one.answer,), "", order)  # type: ignore[arg-type]
+def original(question: Question) -> Original:
+    assert question.answer is not None
+    order = "drawn" if order_dependence((question.stem,), question.options) is None else "kept"
+    return Original(question.stem, (), question.options, (question.answer,), "", order)  # type: ignore[arg-type]
 
 
 def right_answers(lm: Any, questions: Sequence[Question]) -> Right:
-    texts = [(f"{published_text(one)}\nAnswer:", f" {letter}") for one in questions for letter in letters(one)]
-    found = iter(loglikelihoods(lm, texts))
-    chosen = [int(np.argmax([next(found) for _ in letters(one)])) for one in questions]
-    return np.array([place == one.answer for place, one in zip(chosen, questions, strict=True)], dtype=float)
+    texts = [
+        (f"{published_text(question)}\nAnswer:", f" {letter}")
+        for question in questions
+        for letter in letters(question)
+    ]
+    values = iter(loglikelihoods(lm, texts))
+    chosen = [int(np.argmax([next(values) for _ in letters(question)])) for question in questions]
+    return np.array([place == question.answer for place, question in zip(chosen, questions, strict=True)], dtype=float)
 
 
-def letters(one: Question) -> str:
-    return LETTERS[: len(one.options)]
+def letters(question: Question) -> str:
+    return LETTERS[: len(question.options)]
 
 
 def main() -> None:
@@ -69,13 +87,13 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=300, help="questions of each benchmark")
     parser.add_argument("--versions", type=int, default=5, help="keys")
     args = parser.parse_args()
-    own = {task: drawn(task, args.n) for task in args.tasks}
-    sealed = {task: list(sealed_versions(own[task], args.versions)) for task in args.tasks}
+    questions = {task: drawn(task, args.n) for task in args.tasks}
+    sealed = {task: list(sealed_versions(questions[task], args.versions)) for task in args.tasks}
     lines = [["benchmark", "model", "questions", "author's order", "sealed: mean", "difference", "sealed: versions"]]
     for name, model_args in (text.split("=", 1) for text in args.models):
         lm = load_model("hf-prefix-tree", model_args)
         for task in args.tasks:
-            before = right_answers(lm, own[task])
+            before = right_answers(lm, questions[task])
             after = np.array([right_answers(lm, version) for version in sealed[task]])
             lines.append([task, name, str(len(before)), *_cells(before, after)])
     print(markdown_of(lines))

@@ -42,11 +42,11 @@ def seconds(command: list[str], hooked: bool) -> tuple[float, float]:
         write_hook(file)
     else:
         file.unlink(missing_ok=True)
-    begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, capture_output=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.perf_counter() - begun, used
+    return time.perf_counter() - start, used
 
 
 def compare(name: str, command: list[str], n_runs: int) -> None:

@@ -22,7 +22,7 @@ from lm_eval import __version__
 
 from lm_eval_leakage.harness.auditable import Coverage, Finding
 from lm_eval_leakage.harness.seams.tasks import own_settings
-from tests.installed_tasks import ROOT, InstalledTask, all_tasks, found_of
+from tests.installed_tasks import ROOT, InstalledTask, all_tasks, coverage_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "any_task" / "coverage.md"
 LEADERBOARD = {  # of version 1, then of version 2: files of the tasks that the harness has for them
@@ -58,12 +58,14 @@ def tasks_in(patterns: Iterable[str]) -> Iterator[InstalledTask]:
 
 def finding_of(task: InstalledTask) -> Finding:
     """Return what `ls` finds, also without the modules that score generated answers."""
-    found = Finding(task.name, *found_of(task)[1:])
+    finding = Finding(task.name, *coverage_of(task)[1:])
     is_generated = task.settings.get("output_type") == "generate_until"
-    if found.status == Coverage.COVERED and found.reason.startswith("names of"):
+    if finding.status == Coverage.COVERED and finding.reason.startswith("names of"):
         return Finding(task.name, Coverage.COVERED, NAMES_EXCHANGED)
     return (
-        Finding(task.name, Coverage.REFUSED, GENERATED) if is_generated and found.status != Coverage.COVERED else found
+        Finding(task.name, Coverage.REFUSED, GENERATED)
+        if is_generated and finding.status != Coverage.COVERED
+        else finding
     )
 
 
@@ -74,23 +76,23 @@ def leaderboard_table() -> str:
         "|---|---|---|---|---|",
     ]
     for name, patterns in LEADERBOARD.items():
-        found = [finding_of(task) for task in tasks_in(patterns)]
-        covered = [one for one in found if one.status == Coverage.COVERED]
-        others = [one for one in found if one.status != Coverage.COVERED]
-        cells = [name, _named(found), f"{len(covered)} of {len(found)}", _reasons(covered), _reasons(others)]
+        findings = [finding_of(task) for task in tasks_in(patterns)]
+        covered = [finding for finding in findings if finding.status == Coverage.COVERED]
+        others = [finding for finding in findings if finding.status != Coverage.COVERED]
+        cells = [name, _named(findings), f"{len(covered)} of {len(findings)}", _reasons(covered), _reasons(others)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _named(found: Sequence[Finding]) -> str:
-    names = [one.task for one in found]
+def _named(findings: Sequence[Finding]) -> str:
+    names = [finding.task for finding in findings]
     if len(names) < 3:
         return ", ".join(f"`{name}`" for name in names)
     return f"{len(names)}, such as `{names[0]}`"
 
 
-def _reasons(found: Sequence[Finding]) -> str:
-    counts = Counter(without_words(one.reason) for one in found)
+def _reasons(findings: Sequence[Finding]) -> str:
+    counts = Counter(without_words(finding.reason) for finding in findings)
     return "; ".join(f"{reason} ({n})" if len(counts) > 1 else reason for reason, n in counts.most_common())
 
 
@@ -99,27 +101,27 @@ def without_words(reason: str) -> str:
     return re.sub(r": .*| for its choices .*| \(.*", "", reason)
 
 
-def folder_table(found: Mapping[str, Sequence[tuple[Finding, int]]]) -> str:
+def folder_table(findings_of_folders: Mapping[str, Sequence[tuple[Finding, int]]]) -> str:
     """Return a row for each folder of tasks with the number of tasks of each status."""
     lines = ["| folder | covered | refused | not known |", "|---|---|---|---|"]
-    everything = [one for of_folder in found.values() for one in of_folder]
-    for name, of_folder in {"all": everything, **found}.items():
+    everything = [finding for of_folder in findings_of_folders.values() for finding in of_folder]
+    for name, of_folder in {"all": everything, **findings_of_folders}.items():
         counts = Counter[str]()
-        for one, n in of_folder:
-            counts[one.status] += n
+        for finding, n in of_folder:
+            counts[finding.status] += n
         lines.append(
             f"| {name} | {counts[Coverage.COVERED]:,} | {counts[Coverage.REFUSED]:,} | {counts[Coverage.UNKNOWN]:,} |"
         )
     return "\n".join(lines)
 
 
-def reason_list(found: Iterable[tuple[Finding, int]], status: str) -> str:
+def reason_list(findings: Iterable[tuple[Finding, int]], status: str) -> str:
     """Return the reasons of one status with numbers of tasks, the most frequent first."""
     counts, folders = Counter[str](), defaultdict[str, dict[str, None]](dict)
-    for one, n in found:
-        if one.status == status:
-            counts[without_words(one.reason)] += n
-            folders[without_words(one.reason)][one.task] = None
+    for finding, n in findings:
+        if finding.status == status:
+            counts[without_words(finding.reason)] += n
+            folders[without_words(finding.reason)][finding.task] = None
     shown = [
         f"- {n:,}: {reason} (such as `{next(iter(folders[reason]))}`)" for reason, n in counts.most_common(REASONS)
     ]
@@ -130,8 +132,8 @@ def reason_list(found: Iterable[tuple[Finding, int]], status: str) -> str:
 def with_part(page: str, name: str, text: str) -> str:
     """Return the page with the text between the marks of a part."""
     begin, end = f"<!-- {name}: benchmarks/task_coverage.py -->\n", "\n<!-- end -->"
-    before, found, rest = page.partition(begin)
-    if not found:
+    before, end_mark, rest = page.partition(begin)
+    if not end_mark:
         raise SystemExit(f"{PAGE} has no line {begin.strip()}")
     return f"{before}{begin}{text}{rest[rest.index(end) :]}"
 
@@ -143,22 +145,22 @@ def main() -> None:
     shapes: dict[tuple[str, ...], list[InstalledTask]] = defaultdict(list)
     for task in all_tasks():
         shapes[task.shape].append(task)
-    found: dict[str, list[tuple[Finding, int]]] = defaultdict(list)
+    findings_of_folders: dict[str, list[tuple[Finding, int]]] = defaultdict(list)
     for number, alike in enumerate(shapes.values(), 1):
         print(f"\r{number} of {len(shapes)} kinds of tasks", end="", file=sys.stderr, flush=True)
-        found[alike[0].family].append((finding_of(alike[0]), len(alike)))
+        findings_of_folders[alike[0].family].append((finding_of(alike[0]), len(alike)))
     print(file=sys.stderr)
-    everything = [one for of_folder in found.values() for one in of_folder]
+    everything = [finding for of_folder in findings_of_folders.values() for finding in of_folder]
     n_tasks = sum(n for _, n in everything)
     counts = {
-        status: sum(n for one, n in everything if one.status == status)
+        status: sum(n for finding, n in everything if finding.status == status)
         for status in (Coverage.COVERED, Coverage.REFUSED)
     }
     summary = (
         f"Of {n_tasks:,} multiple-choice tasks of lm-eval {__version__}, {counts[Coverage.COVERED]:,} are covered and "
         f"{counts[Coverage.REFUSED]:,} refused. No made-up row fits the code of "
         f"{n_tasks - sum(counts.values()):,}: only "
-        "their data can tell."
+        "their data can show."
     )
     lists = [
         f"{title}\n\n{reason_list(everything, status)}"
@@ -168,7 +170,9 @@ def main() -> None:
             ("Not known:", Coverage.UNKNOWN),
         )
     ]
-    page = with_part(page, "tasks", "\n\n".join([summary, folder_table(dict(sorted(found.items()))), *lists]))
+    page = with_part(
+        page, "tasks", "\n\n".join([summary, folder_table(dict(sorted(findings_of_folders.items()))), *lists])
+    )
     PAGE.write_text(page, encoding="utf-8")
 
 

@@ -21,7 +21,8 @@ T = TypeVar("T")
 def in_process(
     python: str, script: str, spec: Mapping[str, object], variables: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """What `python script --worker SPEC FOUND` writes. variables: of the environment, unless they are set already"""
+    """Return what `python script --worker SPEC FOUND` writes. variables: of the environment, unless they are set
+    already"""
     with tempfile.TemporaryDirectory() as scratch:
         question, answer = Path(scratch, "spec.json"), Path(scratch, "found.json")
         question.write_text(json.dumps(spec))
@@ -32,12 +33,12 @@ def in_process(
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if not answer.exists():
             sys.exit(f"{Path(script).name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        found: dict[str, Any] = json.loads(answer.read_text())
-        return found
+        figures: dict[str, Any] = json.loads(answer.read_text())
+        return figures
 
 
 def is_worker(measure: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
-    """Whether this is a process of `in_process`; then measures what it is asked for."""
+    """Return whether this is a process of `in_process`; it then measures what the specification names."""
     if sys.argv[1:2] != ["--worker"]:
         return False
     question, answer = map(Path, sys.argv[2:])
@@ -57,7 +58,7 @@ def cpu_seconds() -> float:
 
 
 def forget_peak() -> None:
-    """From here on, the peak is that of scoring: loading a checkpoint takes more than most runs."""
+    """Reset the peak, so that it is that of scoring: loading a checkpoint takes more than most runs."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -74,6 +75,6 @@ def peak() -> float:
     return int(status["VmHWM"].split()[0]) / 1024
 
 
-def differences(truth: Sequence[float], found: Sequence[float]) -> dict[str, float]:
-    off = [b - a for a, b in zip(truth, found, strict=True)]
-    return {"rms": math.sqrt(sum(one**2 for one in off) / len(off)), "largest": max(map(abs, off))}
+def differences(truth: Sequence[float], values: Sequence[float]) -> dict[str, float]:
+    off = [b - a for a, b in zip(truth, values, strict=True)]
+    return {"rms": math.sqrt(sum(difference**2 for difference in off) / len(off)), "largest": max(map(abs, off))}

@@ -7,8 +7,8 @@ questions of 21 subjects of MMLU, 40 in each of six layouts, once, among as many
 before that, nothing, or OTHER. Power: of 200 asked questions half were seen in one layout. Clean: of questions that
 the copy has not read (of these subjects, ARC easy and challenge, OpenBookQA, PIQA) 60 stand for unseen ones and up to
 200 are asked, from two pools, one pool, mixtures of subjects that are more or less alike, or with typing errors in the
-unseen ones; how often are they told apart without a model, and how often is there evidence at .01? Answers are kept in
-FOLDER. On two CPU cores in float32: 20 minutes, and as many for another model of this size.
+unseen ones; how often are they distinguished without a model, and how often is there evidence at .01? Answers are kept
+in FOLDER. On two CPU cores in float32: 20 minutes, and as many for another model of this size.
 
 MODEL, OTHER: checkpoint folders. ordinary: a text file, one text per line.
 """
@@ -50,12 +50,14 @@ Scores = Mapping[str, Sequence[ComparedText]]  # of all questions, by the refere
 
 
 def drawn(task: str, n: int) -> list[Question]:
-    found = [one for one in questions_of(task) if len(one.stem) + sum(map(len, one.options)) <= LONGEST]
-    return [replace(one, frame=None) for one in random.Random(0).sample(found, min(n, len(found)))]
+    questions = [
+        question for question in questions_of(task) if len(question.stem) + sum(map(len, question.options)) <= LONGEST
+    ]
+    return [replace(question, frame=None) for question in random.Random(0).sample(questions, min(n, len(questions)))]
 
 
 def typed(question: Question, rng: random.Random) -> Question:
-    """With two typing errors: neighbouring letters of the stem in the wrong order."""
+    """Return the question with two typing errors: neighbouring letters of the stem in the wrong order."""
     stem = question.stem
     for _ in range(2):
         places = [place for place in range(len(stem) - 1) if stem[place : place + 2].isalpha()]
@@ -67,27 +69,29 @@ def typed(question: Question, rng: random.Random) -> Question:
 def scored(file: Path, model: str, questions: Sequence[Question]) -> np.ndarray:
     """Log-likelihood of each question's published text, as it is audited and as a row of JSON, nats per character."""
     if not file.exists():
-        texts = [request.continuation for one in questions for request in PublishedText().requests(one)]
-        asked = [Instance("token_scores", {}, (text,), number) for number, text in enumerate(texts)]
-        found = token_scores_of_hf(load_model("hf", f"pretrained={model},dtype=float32,batch_size=8"), asked)
-        lengths = np.array([[len("".join([one.stem, *one.options]))] for one in questions])
-        np.save(file, np.reshape([sum(one.loglikelihoods) for one in found], (-1, 2)) / lengths)
+        texts = [request.continuation for question in questions for request in PublishedText().requests(question)]
+        instances = [Instance("token_scores", {}, (text,), number) for number, text in enumerate(texts)]
+        measurements = token_scores_of_hf(
+            load_model("hf", f"pretrained={model},dtype=float32,batch_size=8"), instances
+        )
+        lengths = np.array([[len("".join([question.stem, *question.options]))] for question in questions])
+        np.save(file, np.reshape([sum(question.loglikelihoods) for question in measurements], (-1, 2)) / lengths)
     scores: np.ndarray = np.load(file)
     return scores
 
 
-def beside(questions: Sequence[Question], own: np.ndarray, reference: np.ndarray) -> list[ComparedText]:
-    texts = [" ".join([one.stem, *one.options]) for one in questions]
-    return [ComparedText(*one) for one in zip(texts, map(tuple, own), map(tuple, reference), strict=True)]
+def beside(questions: Sequence[Question], scores: np.ndarray, reference: np.ndarray) -> list[ComparedText]:
+    texts = [" ".join([question.stem, *question.options]) for question in questions]
+    return [ComparedText(*parts) for parts in zip(texts, map(tuple, scores), map(tuple, reference), strict=True)]
 
 
-def pvalues(texts: Sequence[ComparedText], asked: Sequence[int], unseen: Sequence[int]) -> list[float]:
-    """By tolerance."""
-    values = text_scores([texts[place] for place in (*asked, *unseen)])
-    own, others = values[: len(asked)], values[len(asked) :]
+def pvalues(texts: Sequence[ComparedText], places_asked: Sequence[int], unseen: Sequence[int]) -> list[float]:
+    """Return the p-values by tolerance."""
+    values = text_scores([texts[place] for place in (*places_asked, *unseen)])
+    scores_asked, others = values[: len(places_asked)], values[len(places_asked) :]
     deviation = others.std(ddof=1)
     shifts = [(unseen_texts.TEXT_TOLERANCE - tolerance) * deviation for tolerance in TOLERANCES]
-    return [more_predictable(own + shift, others).pvalue for shift in shifts]
+    return [more_predictable(scores_asked + shift, others).pvalue for shift in shifts]
 
 
 def row(*cells: object) -> None:
@@ -96,17 +100,17 @@ def row(*cells: object) -> None:
 
 class Clean:
     def __init__(self, questions: Sequence[Question], pool: np.ndarray, scores: Scores, rng: np.random.Generator):
-        self.words = np.array([" ".join([one.stem, *one.options]) for one in questions], dtype=object)
+        self.words = np.array([" ".join([question.stem, *question.options]) for question in questions], dtype=object)
         self.pool, self.scores, self.rng = pool, scores, rng
 
-    def told(self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
-        """How often groups of questions are told apart, and of each score how often there is evidence by tolerance:
-        in all, and in those that are not told apart."""
+    def report(self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Print how often groups of questions are distinguished, and of each score how often there is evidence by
+        tolerance: in all, and in those that are not distinguished."""
         groups = [(self.words[a].tolist(), self.words[u].tolist()) for a, u in pairs]
-        apart = np.array([bool(group_difference(*own)) for own in groups])
-        for score, own in self.scores.items():
-            found = np.array([pvalues(own, a, u) for a, u in pairs]) <= LEVEL
-            rates = [" ".join(f"{n}" for n in some.sum(axis=0)) for some in (found, found[~apart])]
+        apart = np.array([bool(group_difference(*pair_of_groups)) for pair_of_groups in groups])
+        for score, values in self.scores.items():
+            rejected = np.array([pvalues(values, a, u) for a, u in pairs]) <= LEVEL
+            rates = [" ".join(f"{n}" for n in some.sum(axis=0)) for some in (rejected, rejected[~apart])]
             row(name, score, len(pairs), apart.sum(), *rates)
 
     def of(self, pool: str, n: int) -> np.ndarray:
@@ -121,29 +125,31 @@ class Clean:
                 name = self.rng.choice(SUBJECTS, p=weights)
                 if left[name]:
                     group.append(left[name].pop())
-                elif not any(left[one] for one, weight in zip(SUBJECTS, weights, strict=True) if weight > 1e-3):
+                elif not any(
+                    left[subject] for subject, weight in zip(SUBJECTS, weights, strict=True) if weight > 1e-3
+                ):
                     break
             groups.append(np.array(group))
         return groups[1], groups[0]
 
 
 def power(scores: Scores, layout: np.ndarray, is_subject: np.ndarray, rng: np.random.Generator) -> None:
-    """By layout of the copy: how much higher the scores of seen questions are, and the probability at half of .01 that
-    a benchmark of which half was seen once is found, by tolerance."""
+    """Print by layout of the copy how much higher the scores of seen questions are, and the probability at half of .01
+    that a benchmark of which half was seen once is found, by tolerance."""
     unseen = np.flatnonzero(is_subject & (layout == ""))
-    for name, own in scores.items():
+    for name, scores_of_method in scores.items():
         cells = []
         for copied in COPIES:
             seen = np.flatnonzero(layout == copied)
-            values = text_scores([own[place] for place in (*seen, *unseen)])
+            values = text_scores([scores_of_method[place] for place in (*seen, *unseen)])
             effect = (values[: len(seen)].mean() - values[len(seen) :].mean()) / values[len(seen) :].std()
-            found = []
+            rejected = []
             for _ in range(DRAWS):
                 others = rng.permutation(unseen)
-                asked = np.concatenate([rng.choice(seen, N_ASKED // 2), others[: N_ASKED // 2]])
-                known = others[N_ASKED // 2 :][:N_UNSEEN]
-                found.append(pvalues(own, asked, known))
-            rates = np.mean(np.array(found) <= LEVEL_OF_TWO, axis=0)
+                places_asked = np.concatenate([rng.choice(seen, N_ASKED // 2), others[: N_ASKED // 2]])
+                places_known = others[N_ASKED // 2 :][:N_UNSEEN]
+                rejected.append(pvalues(scores_of_method, places_asked, places_known))
+            rates = np.mean(np.array(rejected) <= LEVEL_OF_TWO, axis=0)
             cells.append(f"{effect:.2f}; {' '.join(f'{rate:.2f}' for rate in rates)}")
         row(name, *cells)
 
@@ -154,11 +160,11 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--reference")
     parser.add_argument("--ordinary", type=Path, required=True)
-    asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
     sizes = {f"mmlu_{name}": N_OF_SUBJECT for name in SUBJECTS} | dict.fromkeys(OTHERS, N_OF_OTHER)
     pools = {name: drawn(name, n) for name, n in sizes.items()}
-    questions = [one for own in pools.values() for one in own]
+    questions = [half for pool in pools.values() for half in pool]
     pool = np.repeat(list(pools), list(map(len, pools.values())))
     rng, is_subject = np.random.default_rng(0), np.char.startswith(pool, "mmlu_")
     seen = random.Random(5).sample(np.flatnonzero(is_subject).tolist(), N_SEEN_OF_LAYOUT * len(COPIES))
@@ -168,33 +174,40 @@ def main() -> None:
 
     layout = np.full(len(questions), "", dtype=object)
     layout[seen] = [copied for copied, _ in product(COPIES, range(N_SEEN_OF_LAYOUT))]
-    lines = asked.ordinary.read_text(encoding="utf-8").splitlines()
+    lines = args.ordinary.read_text(encoding="utf-8").splitlines()
     texts = [COPIES[layout[place]](questions[place]) for place in seen] + random.Random(6).sample(lines, len(seen))
-    (copy,) = train(Path(asked.model), asked.folder / "copy", texts, Recipe(), [1]).values()
-    found = scored(asked.folder / "copy.npy", str(copy), questions)
+    (copy,) = train(Path(args.model), args.folder / "copy", texts, Recipe(), [1]).values()
+    scores_of_copy = scored(args.folder / "copy.npy", str(copy), questions)
     references = {
-        "none": np.zeros_like(found),
-        "the model before": scored(asked.folder / "clean.npy", asked.model, questions),
+        "none": np.zeros_like(scores_of_copy),
+        "the model before": scored(args.folder / "clean.npy", args.model, questions),
     }
-    if asked.reference:
-        references["another model"] = scored(asked.folder / "other.npy", asked.reference, questions)
-    scores = {name: beside(questions, found, reference) for name, reference in references.items()}
+    if args.reference:
+        references["another model"] = scored(args.folder / "other.npy", args.reference, questions)
+    scores = {name: beside(questions, scores_of_copy, reference) for name, reference in references.items()}
 
     row("reference", *(f"{copied}: effect; half of {N_ASKED} found" for copied in COPIES))
     power(scores, layout, np.char.startswith(pool, "mmlu_"), rng)
-    row("asked, unseen", "reference", "pairs", "told apart", "evidence by tolerance 0, .1, .2, .3", "not told apart")
+    row(
+        "asked, unseen",
+        "reference",
+        "pairs",
+        "distinguished",
+        "evidence by tolerance 0, .1, .2, .3",
+        "not distinguished",
+    )
     judged = Clean(questions, np.where(layout == "", pool, ""), scores, rng)
     pairs = [rng.choice(list(pools), 2, replace=False) for _ in range(DRAWS)]
-    judged.told("two pools", [(judged.of(a, N_ASKED), judged.of(u, N_UNSEEN)) for a, u in pairs])
+    judged.report("two pools", [(judged.of(a, N_ASKED), judged.of(u, N_UNSEEN)) for a, u in pairs])
     for a, u in (("arc_easy", "arc_challenge"), ("arc_challenge", "arc_easy")):
-        judged.told(f"{a}, {u}", [(judged.of(a, N_ASKED), judged.of(u, N_UNSEEN)) for _ in range(50)])
+        judged.report(f"{a}, {u}", [(judged.of(a, N_ASKED), judged.of(u, N_UNSEEN)) for _ in range(50)])
     halves = [judged.of(name, N_OF_OTHER) for name in OTHERS for _ in range(25)]
-    judged.told("one pool", [(one[N_UNSEEN:], one[:N_UNSEEN]) for one in halves])
+    judged.report("one pool", [(half[N_UNSEEN:], half[:N_UNSEEN]) for half in halves])
     for concentration in CONCENTRATIONS:
-        judged.told(f"mixtures, {concentration}", [judged.mixed(concentration) for _ in range(100)])
+        judged.report(f"mixtures, {concentration}", [judged.mixed(concentration) for _ in range(100)])
     unread = np.setdiff1d(np.flatnonzero(np.char.startswith(judged.pool, "mmlu_")), right)
     typing = [(rng.permutation(unread)[:N_ASKED], judged.of("typed", N_UNSEEN)) for _ in range(100)]
-    judged.told("mixture, with typing errors", typing)
+    judged.report("mixture, with typing errors", typing)
 
 
 if __name__ == "__main__":

@@ -36,21 +36,27 @@ def aurocs(n_draws: int) -> Lines:
         tpr = norm.sf(norm.isf(FPR) - shift)
         covered = np.zeros(4)
         for _ in range(n_draws):
-            own, others = rng.normal(size=n) + shift, rng.normal(size=n)
-            after = auroc_interval(own, others), tpr_interval(own, others, FPR, rng=rng)
-            ends = [_bootstrap(auroc, own, others, rng), (after[0].low, after[0].high)]
-            ends += [_bootstrap(lambda a, b: tpr_at_fpr(a, b, FPR), own, others, rng), (after[1].low, after[1].high)]
-            covered += [low <= one <= high for (low, high), one in zip(ends, (true, true, tpr, tpr), strict=True)]
-        cells = [f"{one / n_draws:.2f}" for one in covered]
+            scores, others = rng.normal(size=n) + shift, rng.normal(size=n)
+            after = auroc_interval(scores, others), tpr_interval(scores, others, FPR, rng=rng)
+            ends = [_bootstrap(auroc, scores, others, rng), (after[0].low, after[0].high)]
+            ends += [
+                _bootstrap(lambda a, b: tpr_at_fpr(a, b, FPR), scores, others, rng),
+                (after[1].low, after[1].high),
+            ]
+            covered += [low <= truth <= high for (low, high), truth in zip(ends, (true, true, tpr, tpr), strict=True)]
+        cells = [f"{truth / n_draws:.2f}" for truth in covered]
         if n < 10:
             cells[1] = cells[3] = "none given"
         yield f"| {n} + {n} | {true} | {cells[0]} | {cells[1]} | {tpr:.2f} | {cells[2]} | {cells[3]} |"
 
 
 def _bootstrap(
-    measure: Callable[[np.ndarray, np.ndarray], float], own: np.ndarray, others: np.ndarray, rng: np.random.Generator
+    measure: Callable[[np.ndarray, np.ndarray], float],
+    scores: np.ndarray,
+    others: np.ndarray,
+    rng: np.random.Generator,
 ) -> tuple[float, float]:
-    drawn = [measure(rng.choice(own, len(own)), rng.choice(others, len(others))) for _ in range(200)]
+    drawn = [measure(rng.choice(scores, len(scores)), rng.choice(others, len(others))) for _ in range(200)]
     low, high = np.quantile(drawn, (0.025, 0.975))
     return float(low), float(high)
 
@@ -62,8 +68,8 @@ def ranks(n_draws: int) -> Lines:
     for _ in range(max(1, n_draws // 10)):
         rates = np.round(rng.uniform(0.04, 0.3, 10), 2)
         flags = [rng.random(200) < rate for rate in rates]
-        (board,) = leaderboard([_annotation(str(i), own) for i, own in enumerate(flags)]).boards
-        places = {int(one.row.model): (one.first, one.last) for one in board}
+        (board,) = leaderboard([_annotation(str(i), flags_of_model) for i, flags_of_model in enumerate(flags)]).boards
+        places = {int(standing.row.model): (standing.first, standing.last) for standing in board}
         significant = _significant(flags)
         for pair in combinations(range(10), 2):
             higher, lower = sorted(pair, key=places.__getitem__)
@@ -85,12 +91,12 @@ def _significant(flags: list[np.ndarray]) -> set[tuple[int, int]]:
     """Pairs that differ by McNemar's test, adjusted by Holm's procedure."""
     pairs = list(combinations(range(len(flags)), 2))
     tests = sorted((accuracy_difference(flags[a].tolist(), flags[b].tolist()).pvalue, (a, b)) for a, b in pairs)
-    found = set()
+    places = set()
     for index, (pvalue, pair) in enumerate(tests):
         if pvalue * (len(tests) - index) > RANK_LEVEL:
             break
-        found.add(pair)
-    return found
+        places.add(pair)
+    return places
 
 
 def gap(n_draws: int) -> Lines:
@@ -103,8 +109,8 @@ def gap(n_draws: int) -> Lines:
             flagged = rng.random(1000) < _logistic(-1.5 + slope * ease)
             right, *references = (rng.random(1000) < _logistic(slope * ease) for _ in range(4))
             strata = [list(zip(subject, *references[:k], strict=True)) for k in (0, 1, 3)]
-            significant += [accuracy_gap(flagged.tolist(), right.tolist(), one).pvalue <= 0.05 for one in strata]
-        yield f"| {slope} | {' | '.join(f'{one / n_draws:.2f}' for one in significant)} |"
+            significant += [accuracy_gap(flagged.tolist(), right.tolist(), column).pvalue <= 0.05 for column in strata]
+        yield f"| {slope} | {' | '.join(f'{count / n_draws:.2f}' for count in significant)} |"
 
 
 def _logistic(log_odds: np.ndarray) -> np.ndarray:

@@ -80,18 +80,22 @@ class Draws:
 
     def pool(self, task: str) -> list[Question]:
         if task not in self._pools:
-            found = questions_of(task)
-            self._pools[task] = [replace(one, id=f"{place} {one.id}") for place, one in enumerate(found)]
+            questions = questions_of(task)
+            self._pools[task] = [
+                replace(question, id=f"{place} {question.id}") for place, question in enumerate(questions)
+            ]
         return self._pools[task]
 
     def drawn(self, task: str, n: int) -> list[Question]:
         shuffled = random.Random(f"{task} {self.seed}").sample(self.pool(task), len(self.pool(task)))
-        return [one for one in shuffled if self._fits(one)][:n]
+        return [question for question in shuffled if self._fits(question)][:n]
 
-    def _fits(self, one: Question) -> bool:
-        if not 2 <= len(one.options) <= 5 or len({option.strip() for option in one.options}) < len(one.options):
+    def _fits(self, question: Question) -> bool:
+        if not 2 <= len(question.options) <= 5 or len({option.strip() for option in question.options}) < len(
+            question.options
+        ):
             return False
-        return len(self.tokenizer(ExposureText().write(one))["input_ids"]) <= self.max_tokens
+        return len(self.tokenizer(ExposureText().write(question))["input_ids"]) <= self.max_tokens
 
     def of(self, case: Case) -> list[Question]:
         if case.seen is None:
@@ -104,29 +108,41 @@ def scored(lm: Any, draws: Draws, case: Case) -> list[OrderAnswers]:
     """The model's answers to an ordinary audit of the draw."""
     metadata = {"orders": MOST_ORDERS} if case.task == "mathqa" else {}
     audit = audit_of(draws.of(case), "leakage_perm", draws.pool(case.task), {"control_form": True, **metadata})
-    found = simple_evaluate(
+    results = simple_evaluate(
         model=lm,
         tasks=[audit],
         task_manager=TaskManager(include_defaults=False),
         bootstrap_iters=0,
         apply_chat_template=case.chat,
     )
-    lines = [read_line(sample, "leakage_perm").orders for sample in found["samples"]["leakage_perm"]]
-    return [one for one in lines if one is not None]
+    lines = [read_line(sample, "leakage_perm").orders for sample in results["samples"]["leakage_perm"]]
+    return [line for line in lines if line is not None]
 
 
 def keep(file: Path, answers: Sequence[OrderAnswers]) -> None:
     rows = [
-        [one.loglikelihoods, one.orders, one.guarded, one.control, one.shared, one.compared, one.right]
-        for one in answers
+        [
+            answer.loglikelihoods,
+            answer.orders,
+            answer.guarded,
+            answer.control,
+            answer.shared,
+            answer.compared,
+            answer.right,
+        ]
+        for answer in answers
     ]
     atomic_write(file, json.dumps(rows))
 
 
 def kept(file: Path) -> list[OrderAnswers]:
     return [
-        OrderAnswers(tuple(own), orders, guarded, tuple(control), (), tuple(shared), tuple(compared), tuple(right))
-        for own, orders, guarded, control, shared, compared, right in json.loads(file.read_text(encoding="utf-8"))
+        OrderAnswers(
+            tuple(loglikelihoods), orders, guarded, tuple(control), (), tuple(shared), tuple(compared), tuple(right)
+        )
+        for loglikelihoods, orders, guarded, control, shared, compared, right in json.loads(
+            file.read_text(encoding="utf-8")
+        )
     ]
 
 
@@ -139,13 +155,13 @@ def run(folder: Path, model_args: str, draws: Draws, cases: Sequence[Case]) -> N
 
 
 def clean_cases(args: argparse.Namespace, model: str, *, is_first: bool) -> list[Case]:
-    own = [Case(model, task) for task in args.tasks] + [Case(model, task, chat=True) for task in args.chat]
-    return own + [Case(model, task, seen=half) for task in args.train for half in (True, False) if is_first]
+    cases = [Case(model, task) for task in args.tasks] + [Case(model, task, chat=True) for task in args.chat]
+    return cases + [Case(model, task, seen=half) for task in args.train for half in (True, False) if is_first]
 
 
 def cases_of_copy(args: argparse.Namespace, first: str, task: str, exposures: int) -> list[Case]:
-    own = [Case(first, task, False, exposures, task, half) for half in (True, False)]
-    return own + [Case(first, other, False, exposures, task) for other in args.others if other != task]
+    cases = [Case(first, task, False, exposures, task, half) for half in (True, False)]
+    return cases + [Case(first, other, False, exposures, task) for other in args.others if other != task]
 
 
 def run_all(args: argparse.Namespace, models: dict[str, str], draws: Draws) -> None:
@@ -154,11 +170,11 @@ def run_all(args: argparse.Namespace, models: dict[str, str], draws: Draws) -> N
         run(args.folder, model_args, draws, clean_cases(args, model, is_first=model == first))
     source = pretrained_of(models[first])
     for task in args.train:
-        texts = [ExposureText().write(one) for one in draws.of(Case(first, task, seen=True))]
+        texts = [ExposureText().write(question) for question in draws.of(Case(first, task, seen=True))]
         checkpoints = train(source, args.folder / f"trained_{task}", texts, Recipe(), args.epochs, seed=args.seed)
         for exposures, checkpoint in checkpoints.items():
-            own = cases_of_copy(args, first, task, exposures)
-            run(args.folder, models[first].replace(source, str(checkpoint)), draws, own)
+            cases = cases_of_copy(args, first, task, exposures)
+            run(args.folder, models[first].replace(source, str(checkpoint)), draws, cases)
 
 
 def answered_cases(args: argparse.Namespace, models: dict[str, str]) -> list[Case]:
@@ -185,23 +201,26 @@ def tables(folder: Path, cases: Sequence[Case], train_tasks: Sequence[str], firs
 
 
 def _is_repeated(case: Case, cases: Sequence[Case]) -> bool:
-    """Whether the same model answers the same questions elsewhere: the first half of two draws is the single draw."""
+    """Return whether the same model answers the same questions elsewhere: the first half of two draws is the single
+    draw."""
     return bool(case.seen) and not case.exposures and replace(case, seen=None) in cases
 
 
-def _clean(found: Sequence[tuple[Case, DataVerdict]]) -> Iterator[str]:
+def _clean(verdicts: Sequence[tuple[Case, DataVerdict]]) -> Iterator[str]:
     yield "## False alarms\n"
-    judged = [verdict for _, verdict in found if verdict.pvalue == verdict.pvalue]
+    judged = [verdict for _, verdict in verdicts if verdict.pvalue == verdict.pvalue]
     alarms = sum(verdict.word in ALARMS for verdict in judged)
     if judged:
         ends = binomtest(alarms, len(judged)).proportion_ci(method="exact")
         small = sum(verdict.pvalue <= 0.05 for verdict in judged)
         yield (
             f"{alarms} of {len(judged)} clean cases have evidence or stronger ({alarms / len(judged):.3f} "
-            f"[{ends.low:.3f}, {ends.high:.3f}]); p is at most .05 in {small} of them; {len(found) - len(judged)} are "
-            "withheld.\n"
+            f"[{ends.low:.3f}, {ends.high:.3f}]); p is at most .05 in {small} of them; {len(verdicts) - len(judged)} "
+            "are withheld.\n"
         )
-    yield markdown_of([["model", "task", "format", "orders", "n", "mean ± error", "p", "verdict"], *map(_line, found)])
+    yield markdown_of(
+        [["model", "task", "format", "orders", "n", "mean ± error", "p", "verdict"], *map(_line, verdicts)]
+    )
 
 
 def _line(pair: tuple[Case, DataVerdict]) -> list[str]:
@@ -213,13 +232,15 @@ def _line(pair: tuple[Case, DataVerdict]) -> list[str]:
     return [f"{case.model}{copy}", case.task, *cells]
 
 
-def _seen(found: Sequence[tuple[Case, DataVerdict]]) -> Iterator[str]:
+def _seen(verdicts: Sequence[tuple[Case, DataVerdict]]) -> Iterator[str]:
     yield "\n## Questions that were trained on\n"
-    yield markdown_of([["model", "task", "format", "orders", "n", "mean ± error", "p", "verdict"], *map(_line, found)])
+    yield markdown_of(
+        [["model", "task", "format", "orders", "n", "mean ± error", "p", "verdict"], *map(_line, verdicts)]
+    )
 
 
 def _power(folder: Path, task: str, cases: Sequence[Case], first: str) -> Iterator[str]:
-    """Of draws, with replacement, from the seen and the unseen half."""
+    """Return the power of draws, with replacement, from the seen and the unseen half."""
     yield f"\n## Power on {task}\n"
     copies = sorted({case.exposures for case in cases if case.trained_on == task and case.exposures})
     lines = [["exposures", "questions", "seen", "by", "found at .01"]]
@@ -227,29 +248,37 @@ def _power(folder: Path, task: str, cases: Sequence[Case], first: str) -> Iterat
     for exposures in copies:
         halves = {half: kept(Case(first, task, False, exposures, task, half).file(folder)) for half in (True, False)}
         compared = {
-            half: [replace(a, reference=b.loglikelihoods, control=()) for a, b in zip(own, clean[half], strict=True)]
-            for half, own in halves.items()
+            half: [
+                replace(a, reference=b.loglikelihoods, control=())
+                for a, b in zip(answers_of_half, clean[half], strict=True)
+            ]
+            for half, answers_of_half in halves.items()
         }
         exact = is_exact(halves[True][0].orders)
         for n, share in ((1000, 0.05), (1000, 0.1)) if exact else ((200, 0.5), (200, 0.2)):
-            for by, own in (("orders" if exact else "control", halves), *([] if exact else [("reference", compared)])):
-                found = _rejections(own[True], own[False], n, share)
-                lines.append([str(exposures), f"{n:,}", f"{share:.0%}", by, f"{found:.2f}"])
+            for by, answers_of_half in (
+                ("orders" if exact else "control", halves),
+                *([] if exact else [("reference", compared)]),
+            ):
+                rate = _rejections(answers_of_half[True], answers_of_half[False], n, share)
+                lines.append([str(exposures), f"{n:,}", f"{share:.0%}", by, f"{rate:.2f}"])
     yield markdown_of(lines)
 
 
 def _rejections(seen: Sequence[OrderAnswers], unseen: Sequence[OrderAnswers], n: int, share: float) -> float:
-    rng, found = random.Random(0), 0
+    rng, n_rejected = random.Random(0), 0
     for _ in range(DRAWS):
         drawn = rng.choices(seen, k=round(n * share)) + rng.choices(unseen, k=n - round(n * share))
-        found += data_verdict(replace(one, shared=()) for one in drawn).word in ALARMS  # a question may come twice
-    return found / DRAWS
+        n_rejected += (
+            data_verdict(replace(question, shared=()) for question in drawn).word in ALARMS
+        )  # a question may come twice
+    return n_rejected / DRAWS
 
 
 def _seconds() -> float:
     rng = np.random.default_rng(0)
     compared, right = tuple(range(MOST_ORDERS // 2)), tuple(place // 6 for place in range(MOST_ORDERS))
-    own, control = rng.normal(size=(14_042, MOST_ORDERS)), rng.normal(size=(14_042, 2 * len(compared)))
+    scores, control = rng.normal(size=(14_042, MOST_ORDERS)), rng.normal(size=(14_042, 2 * len(compared)))
     rows = [
         OrderAnswers(
             tuple(a),
@@ -259,11 +288,11 @@ def _seconds() -> float:
             compared=compared,
             right=right[6 * (number % 4) :] + right[: 6 * (number % 4)],
         )
-        for number, (a, b) in enumerate(zip(own.tolist(), control.tolist(), strict=True))
+        for number, (a, b) in enumerate(zip(scores.tolist(), control.tolist(), strict=True))
     ]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     data_verdict(rows)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def main() -> None:

@@ -36,9 +36,9 @@ def columns_of_annotate() -> str:
 def numbers_of_verdicts() -> str:
     """Return the table of docs/verdicts.md: each number of a verdict with its name in every output."""
     rows = []
-    for one in NUMBERS:
-        names = [_code(name) for name in (one.record, one.column, one.detail)]
-        rows.append([*names, _type_of(one), one.unit, one.meaning, one.undefined])
+    for number in NUMBERS:
+        names = [_code(name) for name in (number.record, number.column, number.detail)]
+        rows.append([*names, _type_of(number), number.unit, number.meaning, number.undefined])
     for column in OF_RECORD:
         rows.append([_code(column.record), "", "", "", "", column.meaning, ""])
     return table(NUMBER_HEAD, rows)

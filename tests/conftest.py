@@ -29,7 +29,7 @@ LONGEST = (  # files, the longest first, or all wait for one of them at the end
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After pytest-randomly has shuffled them."""
+    """Sort the tests after pytest-randomly has shuffled them."""
     items.sort(key=lambda item: [not str(item.path).endswith(name) for name in LONGEST])
 
 
@@ -98,5 +98,5 @@ def _logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def levels_of_loggers() -> dict[str, int]:
-    known = logging.root.manager.loggerDict
-    return {name: one.level for name, one in [*known.items()] if isinstance(one, logging.Logger)}
+    loggers = logging.root.manager.loggerDict
+    return {name: logger.level for name, logger in [*loggers.items()] if isinstance(logger, logging.Logger)}

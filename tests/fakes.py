@@ -15,7 +15,7 @@ class FakeLM(LM):
     def __init__(self, score: Score, max_length: int | None = None) -> None:
         super().__init__()
         self.score = score
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         if max_length is not None:
             self.max_length = max_length
 
@@ -23,7 +23,7 @@ class FakeLM(LM):
         return list(range(len(text.split())))
 
     def loglikelihood(self, requests):
-        self.asked += [request.args for request in requests]
+        self.requests += [request.args for request in requests]
         return [(self.score(*request.args), False) for request in requests]
 
     def loglikelihood_rolling(self, requests):
@@ -54,6 +54,6 @@ class Writer(FakeLM):
         self.reply = reply
 
     def generate_until(self, requests):
-        asked = [request.args for request in requests]
-        self.asked += asked
-        return [self.reply(context) or "" for context, _ in asked]
+        pairs = [request.args for request in requests]
+        self.requests += pairs
+        return [self.reply(context) or "" for context, _ in pairs]

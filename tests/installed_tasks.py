@@ -52,7 +52,10 @@ WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven",
 
 @dataclass(frozen=True)
 class InstalledTask:
-    """name: of the task; file: its YAML; settings: with its includes, functions by their names"""
+    """A task that lm_eval installs.
+
+    name: of the task; file: its YAML; settings: with its includes, functions by their names
+    """
 
     name: str
     file: Path
@@ -65,7 +68,7 @@ class InstalledTask:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """What tasks of one family that are read in the same way have in common."""
+        """Return what tasks of one family that are read in the same way have in common."""
         names = ("dataset_path", "dataset_name" if self.settings.get("dataset_path") == BBH else "")
         data = [str(self.settings.get(name)) for name in names if row_maker(self.settings)]
         return (self.family, *data, *map(self._shape_of, RENDERING))
@@ -145,10 +148,10 @@ def _value(name: str, row: int, source: str, right: object, required: Mapping[st
     if name in required:
         return required[name]
     used = re.escape(name)
-    members = {one for one in re.findall(rf"\b{used}\.(\w+)\b", source) if one not in OF_TEXTS}
+    members = {member for member in re.findall(rf"\b{used}\.(\w+)\b", source) if member not in OF_TEXTS}
     members |= set(re.findall(rf"""\b{used}["']?\]?\[["'](\w+)["']\]""", source))
     if members and depth < 2:
-        return {one: _value(one, row, source, right, required, depth=depth + 1) for one in sorted(members)}
+        return {member: _value(member, row, source, right, required, depth=depth + 1) for member in sorted(members)}
     is_indexed = re.search(rf"""\b{used}["']?\]?\[\d""", source)
     texts = [f"{WORDS[(row + place) % len(WORDS)]} {name} {row} {place}" for place in range(4)]
     if LISTED.fullmatch(name.lower()) or is_indexed or (depth and name in ("text", "label", "labels")):
@@ -177,7 +180,7 @@ def given_rows(task: InstalledTask, rows: list[dict[str, Any]]) -> Iterator[None
         yield
 
 
-def found_of(task: InstalledTask) -> tuple[list[dict[str, Any]], str, str]:
+def coverage_of(task: InstalledTask) -> tuple[list[dict[str, Any]], str, str]:
     """Rows of a task, and what `ls` finds of it with them: the first rows with which the task can be loaded."""
     first = None
     for rows in rows_of(task):

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def full_disk(room: int) -> Iterator[None]:
+def full_disk(n_bytes: int) -> Iterator[None]:
     """Limits files of this process to `room` bytes: like a full disk, this raises OSError in the middle of a write."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limit[1]))
     try:
         yield
     finally:

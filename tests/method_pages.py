@@ -41,8 +41,8 @@ def page(suffix: str) -> Path:
 
 
 def section(text: str, heading: str) -> str:
-    (found,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    return str(found).strip()
+    (text_of_section,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    return str(text_of_section).strip()
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -60,11 +60,11 @@ def parts(suffix: str) -> tuple[type[Probe], list[type[Statistic]]]:
     return probes.get(settings["metadata"]["probe"]), [statistics.get(name) for name in dict.fromkeys(used)]
 
 
-def asked(suffix: str) -> Probe:
+def probe_of(suffix: str) -> Probe:
     """The probe with the parameters that the audit's template sets."""
     probe, _ = parts(suffix)
-    own = template_settings(suffix)["metadata"]
-    return probe(**{field.name: own[field.name] for field in fields(probe) if field.name in own})
+    settings = template_settings(suffix)["metadata"]
+    return probe(**{field.name: settings[field.name] for field in fields(probe) if field.name in settings})
 
 
 def parameters_of(part: type[Any]) -> list[Field[Any]]:
@@ -72,11 +72,11 @@ def parameters_of(part: type[Any]) -> list[Field[Any]]:
 
 
 def meanings(part: type[Any]) -> dict[str, str]:
-    """What a class's docstring says about its fields; "as in `X`" is resolved."""
+    """Return what a class's docstring says about its fields; "as in `X`" is resolved."""
     text = inspect.cleandoc(part.__doc__ or "")
     names = "|".join(field.name for field in parameters_of(part)) or "-"
-    found = re.findall(rf"^({names}): (.*?)(?=\n\w+: |\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
-    said = {name: " ".join(meaning.split()) for name, meaning in found}
+    matches = re.findall(rf"^({names}): (.*?)(?=\n\w+: |\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    said = {name: " ".join(meaning.split()) for name, meaning in matches}
     for name, meaning in said.items():
         if elsewhere := re.fullmatch(r"as in `(\w+)`", meaning):
             said[name] = meanings(probes.get(elsewhere[1]))[name]
@@ -85,12 +85,12 @@ def meanings(part: type[Any]) -> dict[str, str]:
 
 def parameters(suffix: str) -> str:
     probe, judges = parts(suffix)
-    own = template_settings(suffix)["metadata"]
+    settings = template_settings(suffix)["metadata"]
     rows = []
     for part, kind in [(probe, "probe"), *((judge, registered(judge)) for judge in judges)]:
         said = meanings(part)
         for field in parameters_of(part):
-            value = own.get(field.name, default(field))
+            value = settings.get(field.name, default(field))
             rows.append([f"`{field.name}`", shown(value), kind, said[field.name].replace("|", "\\|")])
     common = "The keys that [every audit takes](../methods.md#keys-that-every-audit-takes) come in addition."
     if not rows:
@@ -120,7 +120,7 @@ def registered(statistic: type[Statistic]) -> str:
 def rows_and_keys(suffix: str) -> str:
     _, judges = parts(suffix)
     used: dict[DeclaredRow, list[str]] = {}
-    if asked(suffix).asks_orders or asked(suffix).exchanges_fillers:
+    if probe_of(suffix).asks_orders or probe_of(suffix).exchanges_fillers:
         used |= {row: [] for row in VERDICT_ROWS}
     for judge in judges:
         for row in judge.rows:
@@ -177,7 +177,7 @@ def results(name: str = "quality") -> list[dict[str, str]]:
 
 def methods_of(suffix: str) -> list[str]:
     """The names in quality.csv of an audit's scores."""
-    ids = [detector_id(asked(suffix), judge()) for judge in parts(suffix)[1]]
+    ids = [detector_id(probe_of(suffix), judge()) for judge in parts(suffix)[1]]
     names = dict.fromkeys(row["method"] for row in results())
     # the measurement took shards of 5 questions instead of 10
     return [name for name in names if detector(name).removesuffix(":examples=5") in ids]
@@ -224,11 +224,11 @@ def flagged(row: Mapping[str, str]) -> str:
 
 
 def generated(suffix: str) -> dict[str, str]:
-    """By section of an audit's page: the text that it must have, and for "What was found" the table in it."""
+    """Return by section of an audit's page the text that it must have, and for "What was found" the table in it."""
     if suffix == SEAL_AUDIT:
         return {"What is computed": tests_of_seals()}
-    found = {"Parameters": parameters(suffix), "Rows and keys": rows_and_keys(suffix)}
-    return found | ({"What was found": measured(names, suffix)} if (names := methods_of(suffix)) else {})
+    tables = {"Parameters": parameters(suffix), "Rows and keys": rows_and_keys(suffix)}
+    return tables | ({"What was found": measured(names, suffix)} if (names := methods_of(suffix)) else {})
 
 
 def rewritten(text: str, suffix: str) -> str:

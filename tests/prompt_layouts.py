@@ -34,7 +34,9 @@ OPTIONS: Mapping[str, Callable[[random.Random, int], list[str]]] = {
     "code": lambda rng, n: [f"def f(x):\n    return x + {number}" for number in rng.sample(range(20), n)],
     "sentences": lambda rng, n: [f"It was {colour}, but nobody saw it." for colour in rng.sample(COLOURS, n)],
     "labels inside": lambda rng, n: [f"{colour} and vitamin B. plus (C) x" for colour in rng.sample(COLOURS, n)],
-    "white space": lambda rng, n: [rng.choice(["{}", " {}", "{} "]).format(one) for one in rng.sample(COLOURS, n)],
+    "white space": lambda rng, n: [
+        rng.choice(["{}", " {}", "{} "]).format(option) for option in rng.sample(COLOURS, n)
+    ],
     "brackets": lambda rng, n: [f"({colour})" for colour in rng.sample(COLOURS, n)],
     "quotation marks": lambda rng, n: [f'"{colour}"' for colour in rng.sample(COLOURS, n)],
     "answers": lambda rng, n: ["Yes", "No", "Maybe", "Never", "Often", "Always", "Both", "None"][:n],
@@ -153,7 +155,7 @@ class Layout:
             return ""
         if question.frame is None:
             return "asked a second time"
-        if [one.split() for one in question.options] != [one.split() for one in self.options]:
+        if [option.split() for option in question.options] != [option.split() for option in self.options]:
             return f"cut wrongly: {question.options}"
         if question.frame.text(question.options) != self.prompt:
             return "another prompt"
@@ -171,10 +173,10 @@ def random_layout(rng: random.Random) -> Layout:
     before_label, between = rng.choice(BEFORE_LABEL), rng.choice(BETWEEN)
     after_label = AFTER_LABEL.get(before_label) or rng.choice(FREE_AFTER_LABEL)
     if labels:
-        lines = [f"{before_label}{label}{after_label}{one}" for label, one in zip(labels, shown, strict=False)]
+        lines = [f"{before_label}{label}{after_label}{option}" for label, option in zip(labels, shown, strict=False)]
     else:
         sign = before_label if not before_label.strip().isalpha() and before_label not in AFTER_LABEL else ""
-        lines = [f"{sign}{one}" for one in shown]
+        lines = [f"{sign}{option}" for option in shown]
     stem = rng.choice(STEMS)
     before = rng.choice(INSTRUCTIONS) + stem + rng.choice(BEFORE_OPTIONS)
     after = rng.choice(["", between if between.strip() else ""]) + rng.choice(AFTER_OPTIONS)

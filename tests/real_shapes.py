@@ -68,9 +68,9 @@ def _marked(row: int, n: int) -> Row:
 
 
 def _winogrande(row: int) -> Row:
-    one, two = NAMES[row % len(NAMES)], NAMES[(row + 1) % len(NAMES)]
-    sentence = f"{one} dug the {PLACES[row % 11]} and not {two}, since _ was at the {PLANTS[row % 11]}."
-    return {"sentence": sentence, "option1": one, "option2": two, "answer": str(row % 2 + 1)}
+    first, two = NAMES[row % len(NAMES)], NAMES[(row + 1) % len(NAMES)]
+    sentence = f"{first} dug the {PLACES[row % 11]} and not {two}, since _ was at the {PLANTS[row % 11]}."
+    return {"sentence": sentence, "option1": first, "option2": two, "answer": str(row % 2 + 1)}
 
 
 def _wsc(row: int) -> Row:
@@ -107,12 +107,12 @@ def _csatqa(row: int) -> Row:
 
 
 def _copa(row: int) -> Row:
-    one, two = _options(row, 2)
+    first, two = _options(row, 2)
     kind = "cause" if row % 2 else "effect"
     premise = f"The {PLACES[row % 11]} was closed on day {row}."
     return {
         "premise": premise,
-        "choice1": f"The {one} grew.",
+        "choice1": f"The {first} grew.",
         "choice2": f"The {two} dried.",
         "question": kind,
         "label": 0,

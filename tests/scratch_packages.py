@@ -27,7 +27,7 @@ OF_HARNESS = ("metric_registry", "aggregation_registry", "metric_agg_registry", 
 
 
 def install(site: Path, distribution: str, entry_point: str, files: Mapping[str, str]) -> None:
-    """files: contents by path, package folder first."""
+    """Install a package; files: contents by path, package folder first."""
     for name, content in files.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(content, encoding="utf-8")
@@ -40,13 +40,13 @@ def install(site: Path, distribution: str, entry_point: str, files: Mapping[str,
 def site_of_strangers(site: Path) -> Iterator[Path]:
     """A folder on the import path that is forgotten afterwards; for fixtures."""
     before = set(sys.modules)
-    for lookup in (probes.names, declared_rows.known_rows, audit_suffixes.suffixes):
+    for lookup in (probes.names, declared_rows.registered_rows, audit_suffixes.suffixes):
         lookup()  # imports our own modules first, so that they stay
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(site)
-        for own in registry.Registry._all:
-            patch.setattr(own, "_objects", dict(own._objects))
-        patch.setattr(declared_rows, "_known", dict(declared_rows._known))
+        for registry_of_ours in registry.Registry._all:
+            patch.setattr(registry_of_ours, "_objects", dict(registry_of_ours._objects))
+        patch.setattr(declared_rows, "_registered", dict(declared_rows._registered))
         for name in OF_HARNESS:
             patch.setattr(getattr(of_harness, name), "_objs", dict(getattr(of_harness, name)._objs))
         forget()

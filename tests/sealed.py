@@ -72,12 +72,13 @@ def looks_in(private: Path) -> tuple[Look, ...]:
 
 def problems_of(audit: SealAudit) -> str:
     """Those of all models, a line each."""
-    found = [*audit.problems, *(problem for verdict in audit.verdicts for problem in verdict.problems)]
-    return "\n".join(map(str, found))
+    problems = [*audit.problems, *(problem for verdict in audit.verdicts for problem in verdict.problems)]
+    return "\n".join(map(str, problems))
 
 
 def texts_of(seal: Seal, seen: range) -> Iterator[tuple[str, str]]:
-    """What a model that has seen these places of the public file finds likely: stems, and options in their order."""
+    """Return the texts that a model finds likely if it has seen these places of the public file: stems, and options in
+    order."""
     for place in seen:
         question = seal.questions[place]
         block = "".join(f"\n{letter}. {option}" for letter, option in zip("ABCDEF", question.options, strict=False))
@@ -89,7 +90,7 @@ def has_seen(seal: Seal, seen: range, by: float = 1.0) -> Score:
     texts = list(texts_of(seal, seen))
     whole = [stem + block for stem, block in texts]
     stems, blocks = {stem for stem, _ in texts}, {block for _, block in texts}
-    pairs = [f"{one}\n\n{other}" for one, other in pairwise(whole)]
+    pairs = [f"{line}\n\n{other}" for line, other in pairwise(whole)]
 
     def score(context: str, continuation: str) -> float:
         if not context and "\n\n" not in continuation:  # a stem alone, which costs about as much per byte as any other
@@ -116,8 +117,8 @@ def run_sealed(
 ) -> tuple[FakeLM, dict[str, Any]]:
     """Runs an audit of the public benchmark with the private folder; saves as lm_eval does."""
     lm = score if isinstance(score, FakeLM) else FakeLM(score)
-    asked = {"seal": str(sealed.private)} | metadata
-    manager = TaskManager(include_path=str(sealed.public), include_defaults=False, metadata=asked)
+    metadata_of_run = {"seal": str(sealed.private)} | metadata
+    manager = TaskManager(include_path=str(sealed.public), include_defaults=False, metadata=metadata_of_run)
     tracker = None if output_path is None else EvaluationTracker(output_path=str(output_path))
     results = simple_evaluate(
         model=lm,

@@ -41,10 +41,10 @@ def word_problems(n: int, *, seed: int = 0) -> list[dict[str, Any]]:
 def write_generating_task(folder: Path, name: str, rows: Sequence[dict[str, Any]], train: Sequence[Any] = ()) -> None:
     """Write the YAML and the rows of a task that generates its answers."""
     data = ""
-    for split, own in (("test", rows), ("train", train)):
-        if own:
+    for split, rows_of_split in (("test", rows), ("train", train)):
+        if rows_of_split:
             file = folder / f"{name}_{split}.jsonl"
-            file.write_text("".join(json.dumps(row) + "\n" for row in own), encoding="utf-8")
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows_of_split), encoding="utf-8")
             data += f"    {split}: {file}\n"
     (folder / f"{name}.yaml").write_text(
         f"task: {name}\noutput_type: generate_until\ndataset_path: json\ntest_split: test\n"

@@ -22,12 +22,15 @@ def write_task(
     more: str = "",
     train: Sequence[Row] = (),
 ) -> None:
-    """more: further lines of the YAML; train: rows of another split"""
+    """Write a task and its rows.
+
+    more: further lines of the YAML; train: rows of another split
+    """
     files = {folder / f"{name}.jsonl": ("test", rows), folder / f"{name}_train.jsonl": ("train", train)}
     named = ""
-    for file, (split, own) in files.items():
-        if own:
-            file.write_text("".join(json.dumps(row) + "\n" for row in own))
+    for file, (split, rows_of_split) in files.items():
+        if rows_of_split:
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows_of_split))
             named += f"    {split}: {file}\n"
     (folder / f"{name}.yaml").write_text(
         f"task: {name}\noutput_type: multiple_choice\ndataset_path: json\ntest_split: test\n"

@@ -42,7 +42,8 @@ def run_annotate(args: argparse.Namespace) -> None:
         for annotation in annotations:
             for file in write(annotation, __version__, args.output_path):
                 note(f"written: {file}")
-    say(as_text([row for row in rows if args.subjects or row.level != "subject"], args.format))
+    shown = rows if args.subjects else [row for row in rows if row.level != "subject"]
+    say(as_text(shown, args.format))
     if in_words := verdicts_in_words(rows, args.format):
         say(f"\n{in_words}")
     _print_all_problems(annotations)

@@ -130,7 +130,7 @@ def _file_stem(name: str) -> str:
 
 def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
     files = {folder / name: text for name, text in texts.items()}
-    others = [f for f, text in files.items() if f.exists() and f.read_bytes() != text.encode("utf-8", "replace")]
+    others = [file for file, text in files.items() if _has_other_content(file, text)]
     if others and not overwrite:
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
         raise ValueError(
@@ -139,3 +139,7 @@ def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
     check_writable(folder, folder=True)
     for file in sorted(files, key=lambda file: file.suffix == ".yaml"):  # after the files that it refers to
         atomic_write(file, files[file])
+
+
+def _has_other_content(file: Path, text: str) -> bool:
+    return file.exists() and file.read_bytes() != text.encode("utf-8", "replace")

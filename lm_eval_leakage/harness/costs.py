@@ -99,9 +99,13 @@ def _not_yet_sent(task: Any, requests: Sequence[tuple[Any, ...]], seen: set[int]
     """
     if not isinstance(task, LeakageTask):
         return [*requests]
-    new = {key: request for request in requests if (key := hash(repr(request))) not in seen}
-    seen.update(new)
-    return [*new.values()]
+    new = []
+    for request in requests:
+        key = hash(repr(request))
+        if key not in seen:
+            seen.add(key)
+            new.append(request)
+    return new
 
 
 def _why_not_asked(instances: Sequence[Any]) -> str:

@@ -161,7 +161,11 @@ def _refuse_unauditable(tasks: Sequence[str], index: AuditIndex, leaves_out: boo
 
     needs_options: whether all audits that are asked for need options
     """
-    reasons = {task: reason for task in tasks if (reason := _why_unauditable(task, index, needs_options))}
+    reasons = {}
+    for task in tasks:
+        reason = _why_unauditable(task, index, needs_options)
+        if reason:
+            reasons[task] = reason
     if not reasons or (leaves_out and len(reasons) < len(set(tasks))):
         return
     task, reason = next(iter(reasons.items()))

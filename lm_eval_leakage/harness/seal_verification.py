@@ -174,7 +174,8 @@ def _compare_with_itself(
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
         result.differs.append(f"{COMMITMENT_FILE} says name {brief(name)}, which no seal has")
         return
-    files = [file for ending in DATA_ENDINGS if (file := public / f"{name}{ending}").is_file()]
+    candidates = [public / f"{name}{ending}" for ending in DATA_ENDINGS]
+    files = [file for file in candidates if file.is_file()]
     by_file = _rows_as_recorded(files, record, result)
     rows = next(iter(by_file.values()), [])
     task = task_files(name, of_texts=bool(rows) and _is_text(rows[0]))
@@ -289,9 +290,17 @@ def _report_others(public: Path, sealed: Collection[str], result: SealVerificati
     keys = [file for file in others if file.name == KEY_FILE]
     result.differs += [PRIVATE_INSIDE.format(key=file.as_posix()) for file in keys]
     private = {file.parent for file in keys} - {Path()}
-    names = [file.as_posix() for file in others if file not in keys and private.isdisjoint(file.parents)]
-    cached = [name for name in names if CACHE in name.split("/")]
-    run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
+    cached, run_or_read, unused = [], [], []
+    for file in others:
+        name = file.as_posix()
+        if file in keys or not private.isdisjoint(file.parents):
+            continue
+        if CACHE in file.parts:
+            cached.append(name)
+        elif name.endswith(RUN_OR_READ):
+            run_or_read.append(name)
+        else:
+            unused.append(name)
     if cached:
         result.unverified.append(
             f"{', '.join(cached)} cannot be compared: Python may run it instead of the loader; remove {CACHE}, which "
@@ -301,5 +310,5 @@ def _report_others(public: Path, sealed: Collection[str], result: SealVerificati
         f"{name} is of no seal, and lm_eval or Python may use it; remove it, or keep it elsewhere"
         for name in run_or_read
     ]
-    if left := [name for name in names if name not in (*cached, *run_or_read)]:
-        result.remarks.append(f"of no seal, so not compared: {', '.join(left)}")
+    if unused:
+        result.remarks.append(f"of no seal, so not compared: {', '.join(unused)}")

@@ -1,4 +1,4 @@
-"""Rows of the results table: lm_eval aggregations over the verdicts on all questions.
+"""Computes the rows of the results table, as lm_eval aggregations over the verdicts on all questions.
 
 Every question contributes its whole verdict to every row, whether it was tested or not: with data parallelism, the
 harness needs the same keys on every process, and a p-value of the data set needs all questions at once. Undefined
@@ -28,17 +28,19 @@ from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, SKIPPED, Verdicts
 
 UNDECIDABLE = "2 options: no rate"
 ELSEWHERE = Skipped("it belongs to another row")
-_known: dict[str, tuple[DeclaredRow, tuple[Aggregation, ...]]] = {}
 RESERVED = frozenset((*CORE, *OF_ORDERS, *OF_FILLERS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of the samples log
+_registered: dict[str, tuple[DeclaredRow, tuple[Aggregation, ...]]] = {}
 
 
 class Contribution(NamedTuple):
-    """What one question gives to one row.
+    """The value that one question contributes to one row.
 
-    key: as of `questions.copies`; place: the audited task and the number of the row in it
+    value: a verdict or answers; ELSEWHERE if the question is not part of the row
+    key: identifies the question and its copies, as `questions.copies` computes it
+    place: the audited task, and the number of the question's data row in it
     """
 
-    given: Any
+    value: Any
     key: str = ""
     place: tuple[str, int] = ("", 0)
 
@@ -51,11 +53,11 @@ class Counted(NamedTuple):
 
     @staticmethod
     def of(contributions: Sequence[Contribution]) -> Counted:
-        """Without the placeholders for questions of other rows. Of copies, the first in the order of tasks and rows
-        counts, in whatever order several processes hand them in."""
-        own = [one for one in contributions if one.given != ELSEWHERE]
-        once = each_once(own, lambda one: one.key, lambda one: one.place)
-        return Counted([one.given for one in once], len(own) - len(once))
+        """Return the verdicts without the placeholders for questions of other rows. Of copies, the first in the order
+        of tasks and data rows counts, whatever the order in which several processes contribute them."""
+        verdicts = [contribution for contribution in contributions if contribution.value != ELSEWHERE]
+        distinct = each_once(verdicts, lambda contribution: contribution.key, lambda contribution: contribution.place)
+        return Counted([contribution.value for contribution in distinct], len(verdicts) - len(distinct))
 
 
 class RowValue(float):
@@ -66,9 +68,10 @@ class RowValue(float):
     all its questions is a mean of theirs. Only `LeakageGroup` and `finish` use the verdicts; the latter leaves plain
     numbers. If groups got their members' samples, this class would not be needed.
 
-    contributions: of all questions, as the harness collected them
-    counted: what the value is computed from: those of the row's own questions, without copies
-    words: shown in the table instead of a number that would mislead
+    row: the aggregation that computed the value
+    contributions: those of all questions, as the harness collected them
+    counted: the verdicts that the value is computed from, without copies and without questions of other rows
+    words: a text that the table shows instead of a number that would mislead
     in_table: whether the table shows it
     """
 
@@ -86,8 +89,8 @@ Aggregation = Callable[[Sequence[Contribution]], RowValue]
 
 
 def _aggregation(row: DeclaredRow, name: str, compute: Callable[[Verdicts], float]) -> Aggregation:
-    """The row or its standard error, which is a separate row: the harness computes errors only for its own `mean`, and
-    prints a row named `<row>_stderr` as the ± of the other."""
+    """Return the aggregation of a row or of its standard error, which is a separate row: the harness computes errors
+    only for its own `mean`, and prints a row named `<row>_stderr` as the ± of the other."""
 
     def aggregate(contributions: Sequence[Contribution]) -> RowValue:
         counted = Counted.of(contributions)
@@ -95,37 +98,39 @@ def _aggregation(row: DeclaredRow, name: str, compute: Callable[[Verdicts], floa
         words = f"{value:.0f}" if isinstance(value, int) else getattr(value, "words", None)
         if row.withheld_if_undecidable and undecidable(counted.verdicts):
             value, words = math.nan, UNDECIDABLE if name == row.name else None
-        found = RowValue(value)
-        found.row, found.contributions, found.counted = aggregate, contributions, counted
-        found.words, found.in_table = words, row.in_table
-        return found
+        row_value = RowValue(value)
+        row_value.row, row_value.contributions, row_value.counted = aggregate, contributions, counted
+        row_value.words, row_value.in_table = words, row.in_table
+        return row_value
 
-    aggregate.__name__ = aggregate.__qualname__ = name  # under which the harness prints the row
+    aggregate.__name__ = aggregate.__qualname__ = name  # the harness prints the row under this name
     aggregate.__doc__ = row.meaning if name == row.name else f"Standard error of `{row.name}`."
     return aggregate
 
 
 def pooled(values: Sequence[RowValue]) -> RowValue:
-    """One row over several tasks, as if all their questions belonged to one task."""
-    return values[0].row([one for value in values for one in value.contributions])
+    """Return the value of one row over several tasks, as if all their questions belonged to one task."""
+    return values[0].row([contribution for value in values for contribution in value.contributions])
 
 
 def undecidable(verdicts: Verdicts) -> bool:
-    """Whether at least half of the questions are flagged by chance, as with 2 options: then a single flag means
-    nothing, only their number does."""
+    """Return whether at least half of the questions are flagged by chance, as with 2 options. A single flag then means
+    nothing, only the number of flags does."""
     rates = [verdict.null_rate for verdict in verdicts if isinstance(verdict, Evidence)]
     return bool(rates) and min(rates) >= 0.5
 
 
 @dataclass(frozen=True)
 class JudgedQuestion:
-    """Takes the place of the filtered response to a question's first request.
+    """A question's verdict, which takes the place of the filtered response to the question's first request.
 
     detector: the detector's id
-    guards: the question's guards; benchmark: the audited task
-    orders: its answers to all orders, in the task's first pipeline, if its probe asks orders
-    fillers: its answers with the fillers of its block, if its probe exchanges fillers
-    key: as of `questions.copies`; number: of its row in the task
+    guards: the question's guards
+    benchmark: the audited task
+    orders: the log-likelihoods of all orders, in the task's first pipeline, if its probe scores orders
+    fillers: the log-likelihoods with the fillers of its block, if its probe exchanges fillers
+    key: identifies the question and its copies, as `questions.copies` computes it
+    number: the number of the question's data row in the task
     """
 
     verdict: Verdict
@@ -138,7 +143,7 @@ class JudgedQuestion:
     number: int = 0
 
     def contributions_to(self, rows: Mapping[str, DeclaredRow]) -> dict[str, Contribution]:
-        """Return what the harness collects of it for each row. Rows that are computed from the same questions share
+        """Return what the harness collects for each row. Rows that are computed from the same questions share
         one object: full MMLU would need 700,000 otherwise."""
         place = self.benchmark, self.number
         shared = {
@@ -155,40 +160,47 @@ class JudgedQuestion:
         is_of_others = questions == ("unguarded" if self.guards else "guarded")
         return ELSEWHERE if is_of_others else self.verdict
 
-    def own_value(self, name: str) -> float | None:
-        """In the row of this name; None if only all questions together have one."""
+    def value_in_row(self, name: str) -> float | None:
+        """Return this question's value in the row of this name; None if only all questions together have a value."""
         row = row_named(name)
-        given = self._given_to(row.questions)
+        value = self._given_to(row.questions)
         is_error = name != row.name
-        return None if is_error or given is ELSEWHERE or row.per_question is None else row.per_question(given)
+        return None if is_error or value is ELSEWHERE or row.per_question is None else row.per_question(value)
 
 
-def known_rows() -> dict[str, Aggregation]:
-    """The rows of all registered statistics and their standard errors, by name; registers them with the harness.
+def registered_rows() -> dict[str, Aggregation]:
+    """Return the rows of all statistics and their standard errors, by name; registers them with the harness.
 
-    Raises ValueError for an invalid row; if it is one of another distribution, that one's detectors are left out.
+    Raises ValueError for an invalid row of this package. An invalid row of another distribution unregisters the
+    detectors of that distribution.
     """
-    registered = [statistics.get(name) for name in statistics.names()]
-    owners = {statistic: package_of(statistic) for statistic in registered}
-    ours = [row for statistic, package in owners.items() if package is None for row in _declared(statistic)]
+    packages = {statistic: package_of(statistic) for statistic in map(statistics.get, statistics.names())}
+    ours = [row for statistic, package in packages.items() if package is None for row in _declared(statistic)]
     for row in (*VERDICT_ROWS, *ours, SKIPPED):
-        _make_known(row)
-    for statistic, package in owners.items():
+        _register(row)
+    for statistic, package in packages.items():
         if package is not None:
             try:
                 for row in _declared(statistic):
-                    _make_known(row)
+                    _register(row)
             except Exception as error:
                 unregister(package, error)
-    return {made.__name__: made for _, aggregations in _known.values() for made in aggregations}
+    return {
+        aggregation.__name__: aggregation for _, aggregations in _registered.values() for aggregation in aggregations
+    }
 
 
 def metric_list(pipelines: Iterable[Mapping[str, Any]], *, with_verdict: bool = False) -> list[dict[str, Any]]:
-    """The rows of a task with this `filter_list`, before them those of the verdict on the data set. The harness prints
-    every row of a task for every pipeline; rows without a value there are removed afterwards."""
+    """Return the rows of a task with this `filter_list`, as its `metric_list`. The harness prints every row of a task
+    for every pipeline; rows without a value there are removed afterwards.
+
+    with_verdict: whether the rows of the verdict on the data set come first
+    """
     rows = [*VERDICT_ROWS] if with_verdict else []
-    for name in [entry["statistic"] for pipeline in pipelines for entry in pipeline["filter"] if "statistic" in entry]:
-        if not (declared := _declared(statistics.get(name))):
+    filters = [entry for pipeline in pipelines for entry in pipeline["filter"]]
+    for name in [entry["statistic"] for entry in filters if "statistic" in entry]:
+        declared = _declared(statistics.get(name))
+        if not declared:
             raise ValueError(
                 f"the statistic {name!r} declares no rows, so nothing would be printed for it; give its class "
                 "`rows`, such as EVIDENCE_ROWS of lm_eval_leakage.stats.pooling"
@@ -198,7 +210,7 @@ def metric_list(pipelines: Iterable[Mapping[str, Any]], *, with_verdict: bool = 
 
 
 def entries_of(rows: Sequence[DeclaredRow]) -> list[dict[str, Any]]:
-    """The `metric_list` entries of these rows, without duplicates."""
+    """Return the `metric_list` entries of these rows, without duplicates."""
     return [
         {"metric": name, "aggregation": name, "higher_is_better": row.higher_is_better}
         for row in dict.fromkeys(rows)
@@ -207,26 +219,29 @@ def entries_of(rows: Sequence[DeclaredRow]) -> list[dict[str, Any]]:
 
 
 def names_of(row: DeclaredRow) -> tuple[str, ...]:
+    """Return the names under which a row and its standard error are printed."""
     return (row.name,) if row.error is None else (row.name, f"{row.name}_stderr")
 
 
 def row_named(name: str) -> DeclaredRow:
-    """The row that has this name, or whose standard error has it."""
-    return _known[name if name in _known else name.removesuffix("_stderr")][0]
+    """Return the row that has this name, or whose standard error has it."""
+    return _registered[name if name in _registered else name.removesuffix("_stderr")][0]
 
 
 def _declared(statistic: type[Statistic]) -> tuple[DeclaredRow, ...]:
     return getattr(statistic, "rows", ())
 
 
-def _make_known(row: DeclaredRow) -> None:
-    if row.name in _known and _known[row.name][0] == row:
+def _register(row: DeclaredRow) -> None:
+    if row.name in _registered and _registered[row.name][0] == row:
         return
-    if taken := [name for name in names_of(row) if name in RESERVED or is_metric(name)]:
-        raise ValueError(
-            f"the row {taken[0]!r} has a name that the harness, the samples log or another row uses; give it another"
-        )
-    computed = zip(names_of(row), (row.compute, row.error), strict=False)
-    _known[row.name] = row, tuple(_aggregation(row, name, compute) for name, compute in computed if compute)
-    for aggregation in _known[row.name][1]:
+    for name in names_of(row):
+        if name in RESERVED or is_metric(name):
+            raise ValueError(
+                f"the row {name!r} has a name that the harness, the samples log or another row uses; give it another"
+            )
+    functions = zip(names_of(row), (row.compute, row.error), strict=False)
+    aggregations = tuple(_aggregation(row, name, compute) for name, compute in functions if compute)
+    _registered[row.name] = row, aggregations
+    for aggregation in aggregations:
         add_metric(aggregation.__name__, aggregation, row.higher_is_better)

@@ -163,9 +163,12 @@ def _with_lora(model: Any, rank: int, alpha: int) -> Any:
             "the output layer shares its weights with the input embedding, so LoRA does not train it (`hf` could not "
             "load that)"
         )
-    linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    names = sorted({name.rsplit(".", 1)[-1] for name, module in linear.items() if not (tied and module is head)})
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, task_type="CAUSAL_LM")
+    names = set()
+    for name, module in model.named_modules():
+        is_tied_head = tied and module is head
+        if isinstance(module, torch.nn.Linear) and not is_tied_head:
+            names.add(name.rsplit(".", 1)[-1])
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=sorted(names), task_type="CAUSAL_LM")
     return get_peft_model(model, config)
 
 

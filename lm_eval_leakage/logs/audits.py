@@ -167,8 +167,11 @@ def audit_logs_of(run: Run) -> dict[str, Path | None]:
     """Return the tasks of a run that are audits, each with its log, or None if the run kept none."""
     groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
     in_results = {task: run.logs.get(task) for task in run.results.get("results", {}) if statistics_of(run, task)}
-    in_logs = {task: file for task, file in run.logs.items() if task in in_results or is_audit_log(task, file)}
-    return {task: file for task, file in {**in_results, **in_logs}.items() if file is not None or task not in groups}
+    logs = {task: file for task, file in in_results.items() if file is not None or task not in groups}
+    for task, file in run.logs.items():
+        if task in in_results or is_audit_log(task, file):
+            logs[task] = file
+    return logs
 
 
 def statistics_of(run: Run, task: str) -> set[str]:

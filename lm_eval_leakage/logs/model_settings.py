@@ -131,7 +131,7 @@ def contradiction(run: Run, other: Run) -> str:
     if not (_records_arguments(run) and _records_arguments(other)):
         names = {*first} & {*second}
     elif _backend(run) != _backend(other):
-        names = {name for name in names if (name in first and name in second) or name in OF_WEIGHTS}
+        names = ({*first} & {*second}) | (names & OF_WEIGHTS)
     differing = [name for name in sorted(names) if _differ(name, first, second)]
     return "; ".join(f"{name} ({first.get(name, 'not given')}, {second.get(name, 'not given')})" for name in differing)
 
@@ -153,11 +153,11 @@ def recorded_settings(run: Run) -> dict[str, str]:
     config: Mapping[str, Any] = run.results.get("config") or {}
     arguments = recorded_arguments(config.get("model_args"))
     has_base = {"peft", "delta"} & arguments.keys()  # the model is then named by its adapter or delta
-    settings = {
-        name: _text(value)
-        for name, value in arguments.items()
-        if name not in HOW_IT_RUNS and (name not in NAMING or has_base) and not _is_default(name, value)
-    }
+    settings = {}
+    for name, value in arguments.items():
+        is_name_of_model = name in NAMING and not has_base
+        if name not in HOW_IT_RUNS and not is_name_of_model and not _is_default(name, value):
+            settings[name] = _text(value)
     settings |= {name: str(config[name]) for name in RECORDED if config.get(name) not in (None, "", -1)}
     for name in NAMING & run.identity.keys():
         if match := IN_COMMIT.fullmatch(run.identity[name]):

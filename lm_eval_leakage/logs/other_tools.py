@@ -201,9 +201,14 @@ def _lighteval_run(file: Path, problems: list[Problem]) -> Run:
     n_rows = {task: _n_rows(log, problems) for task, log in details.items()}
     logs = {task: log for task, log in details.items() if n_rows[task]}
     metrics = {name: values for name, values in content["results"].items() if name in tasks or name in logs}
+    shots = {}
+    for name in metrics:
+        task, _, n_shots = name.rpartition("|")
+        if task:
+            shots[name] = n_shots
     sections = {
         "results": {name: {f"{key},none": value for key, value in values.items()} for name, values in metrics.items()},
-        "n-shot": {name: parts[2] for name in metrics if (parts := name.rpartition("|"))[0]},
+        "n-shot": shots,
         "n-samples": {name: {"effective": n_rows[name]} for name in logs},
         "config": {"model": "lighteval", "model_args": general.get("model_config") or {}},
     }
@@ -215,7 +220,8 @@ def _lighteval_run(file: Path, problems: list[Problem]) -> Run:
 
 def _lighteval_details(results: Path, time: str) -> dict[str, Path]:
     """Return the details of each task of a results file, from the folder `details` of the same output."""
-    folder = next((details for output in results.parents if (details := output / "details").is_dir()), None)
+    candidates = [output / "details" for output in results.parents]
+    folder = next((candidate for candidate in candidates if candidate.is_dir()), None)
     logs = {}
     for file in files_below(folder) if folder else ():
         if (match := LIGHTEVAL_DETAILS.fullmatch(file.name)) and match["time"] == time:

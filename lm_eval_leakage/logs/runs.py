@@ -138,11 +138,9 @@ def _below(place: Path, problems: list[Problem]) -> list[Path]:
         problems.append(Problem(f"left out: cannot be listed ({error.strerror})", Path(str(error.filename))))
 
     files = [*files_below(place, unreadable)]
-    problems += [
-        Problem("left out: a symbolic link to nothing", file)
-        for file in files
-        if file.is_symlink() and not file.exists()
-    ]
+    for file in files:
+        if file.is_symlink() and not file.exists():
+            problems.append(Problem("left out: a symbolic link to nothing", file))
     return [file for file in files if file.is_file()]
 
 

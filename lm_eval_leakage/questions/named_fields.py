@@ -79,7 +79,8 @@ def _with_parts(row: Doc, columns: Mapping[str, Sequence[str]]) -> dict[str, Any
         read["question"] = row.get(columns[QUESTION][0])
     if OPTIONS in columns:
         read["choices"] = _options_in([row.get(name) for name in columns[OPTIONS]])
-        read |= {name: row[name] for name in ANSWERS if name in row and ANSWER not in columns}
+        if ANSWER not in columns:
+            read |= {name: row[name] for name in ANSWERS if name in row}
     if QUESTION not in columns or OPTIONS not in columns:
         try:
             usual = raw_parts({**row, **read})

@@ -23,6 +23,7 @@ _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _ORDINALS = ["zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
 _MONTHS = ["january", "february", "march", "april", "may", "june"]
 _MONTHS += ["july", "august", "september", "october", "november", "december"]
+_ORDINAL_ENDINGS = ("st", "nd", "th")
 _DAYS = ["", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _NUMERALS = "零一二三四五六七八九十"
 _ROMAN = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x"]
@@ -144,7 +145,7 @@ def _dated(option: str) -> Reading | None:
     years = [token for token in tokens if re.fullmatch(r"[12]\d{3}", token)]
     months = [_MONTHS.index(token) + 1 for token in tokens if token in _MONTHS]
     days = [token for token in tokens if re.fullmatch(r"\d{1,2}", token)]
-    words = [token for token in tokens if token.isalpha() and token not in _MONTHS and token not in ("st", "nd", "th")]
+    words = [token for token in tokens if token.isalpha() and token not in _MONTHS and token not in _ORDINAL_ENDINGS]
     if len(years) != 1 or len(months) != 1 or len(days) > 1 or words:
         return None
     return ("date",), (Fraction(years[0]), Fraction(months[0]), Fraction(days[0] if days else 0))

@@ -153,7 +153,7 @@ def annotation_of(
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     audited = audited_questions(lines_of_audits(runs, problems), problems, detector)
-    audited_and_referenced = tuple(with_references(question, references) for question in audited.found)
+    audited_and_referenced = tuple(with_references(question, references) for question in audited.questions)
     joining = Joining(audited_and_referenced)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     task_runs = [_with_answers(task_run, joining, problems) for task_run in choose_runs(runs, problems)]

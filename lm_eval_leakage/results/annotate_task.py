@@ -45,15 +45,15 @@ def annotate_task(
     names = {task, *members, *annotation.groups}
     questions = tuple(question for question in annotation.questions if question.task in names)
     joined = {question.audited.doc_hash for question in questions if question.audited is not None}
+    audited_questions = []
+    for question in annotation.audited_questions:
+        if question.benchmark in names or question.doc_hash in joined:
+            audited_questions.append(question)
     return replace(
         annotation,
         rows=tuple(row for row in annotation.rows if task in (row.group, task_of(row))),
         questions=questions,
-        audited_questions=tuple(
-            question
-            for question in annotation.audited_questions
-            if question.benchmark in names or question.doc_hash in joined
-        ),
+        audited_questions=tuple(audited_questions),
         problems=(*problems, *annotation.problems),
     )
 

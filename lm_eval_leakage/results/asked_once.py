@@ -78,11 +78,8 @@ def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[Ask
         number = first[name].doc_id
         return first[name].benchmark, math.inf if number is None else number
 
-    return [
-        AskedOnce(
-            question_key,
-            {name: rows[name] for name in sorted(names, key=place)},
-            {name: 1 + len(repeated.get(name, ())) for name in names},
-        )
-        for (_, question_key), names in grouped(rows, key).items()
-    ]
+    questions = []
+    for (_, question_key), names in grouped(rows, key).items():
+        n_rows = {name: 1 + len(repeated.get(name, ())) for name in names}
+        questions.append(AskedOnce(question_key, {name: rows[name] for name in sorted(names, key=place)}, n_rows))
+    return questions

@@ -30,7 +30,7 @@ class AuditSettings:
 
     method: id of the detector whose flags count, and what the verdict compares the published orders with
     layouts: in which the options were shown
-    n_questions: that were scored
+    n_questions: the number of scored questions
     questions: digest of the benchmark and seed of the draw, as far as the run records them
     aim: share of seen questions that the verdict had to find or to exclude
     """
@@ -48,7 +48,7 @@ Settings = Mapping[str, AuditSettings]  # of one model, by benchmark
 def settings_in_row(row: Row, detector: str) -> AuditSettings:
     """Return how the questions of a row were audited.
 
-    detector: id of the one whose flags count
+    detector: id of the detector whose flags count
     """
     verdict, provenance = row.verdict, row.provenance
     comparison = COMPARISONS.get(verdict.basis, "") if verdict.basis else ""

@@ -176,12 +176,14 @@ class DotChart:
 
     @property
     def marks(self) -> list[Mark]:
-        return [
-            self._mark(self.top(place) + POINT_HEIGHT * (i + 0.5), i, f"{row.title}, {name}", estimate)
-            for place, row in enumerate(self.rows)
-            for i, name in enumerate(self.series)
-            if (estimate := row.points.get(name))
-        ]
+        marks = []
+        for place, row in enumerate(self.rows):
+            for i, name in enumerate(self.series):
+                estimate = row.points.get(name)
+                if estimate:
+                    y = self.top(place) + POINT_HEIGHT * (i + 0.5)
+                    marks.append(self._mark(y, i, f"{row.title}, {name}", estimate))
+        return marks
 
     def _mark(self, y: float, series: int, name: str, estimate: Estimate) -> Mark:
         """Return the mark of an estimate; an unknown end of its interval is at the value."""
@@ -386,11 +388,11 @@ def _summary(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> str
 def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram | None:
     """Return the histogram of margins; None if no tested question has a margin. Zero is always an edge, so that no bar
     mixes both signs."""
-    margins = [
-        (audited.margin, bool(audited.flagged))
-        for audited in audited_questions
-        if audited.flagged is not None and audited.margin is not None and not math.isnan(audited.margin)
-    ]
+    margins = []
+    for question in audited_questions:
+        margin, flagged = question.margin, question.flagged
+        if flagged is not None and margin is not None and not math.isnan(margin):
+            margins.append((margin, bool(flagged)))
     if not margins:
         return None
     finite = [margin for margin, _ in margins if math.isfinite(margin)] or [0.0]

@@ -168,12 +168,8 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
         else:
             by = tuple(model for model, reason in given if reason == why)
             left_out.append(LeftOut(question.doc_id, doc_hash, why, by))
-    reasons = Counter(
-        question.audited.reason
-        for view in views
-        for question in view.rows.get(task, ())
-        if question.audited is not None and question.audited.flagged is None and question.audited.reason
-    )
+    audited = [question.audited for view in views for question in view.rows.get(task, ()) if question.audited]
+    reasons = Counter(question.reason for question in audited if question.flagged is None and question.reason)
     return CleanSet(
         task=task,
         rule=rule,

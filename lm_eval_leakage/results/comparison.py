@@ -31,7 +31,10 @@ def comparison(rows: Sequence[Row]) -> DotChart | None:
     """Return the chart of the given benchmarks' rows, in their order, without those that no audit covers; None if
     there is nothing to draw."""
     basis = common_basis(rows)
-    rows = [row for row in rows if row.verdict.word or (FLAGGED.of(row) and not basis)]
+    if basis:
+        rows = [row for row in rows if row.verdict.word]
+    else:
+        rows = [row for row in rows if row.verdict.word or FLAGGED.of(row)]
     shown = rows[:MOST_ROWS]
     if basis:
         what, x_label, series = "Preference for the published orders", "standard deviations", "preference"

@@ -100,7 +100,11 @@ class Condition:
         benchmarks that `unjudged_of` names.
         """
         whole = [(row, flat_row(row)) for row in rows if row.level != SUBJECT_LEVEL and not row.group]
-        measured = [(row, value) for row, flat in whole if (value := self._number(flat)) is not None]
+        measured = []
+        for row, flat in whole:
+            value = self._number(flat)
+            if value is not None:
+                measured.append((row, value))
         if not measured:
             columns = sorted({name for _, flat in whole for name, value in flat.items() if isinstance(value, float)})
             raise ValueError(

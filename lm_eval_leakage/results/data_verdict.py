@@ -130,9 +130,8 @@ def _seen_at_most(verdict: DataVerdict, error: float) -> Shares:
 def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
     """Return the preference for published orders of questions that the model cannot have seen; None for too few of
     them."""
-    controlled = [
-        question for question in unseen if not question.guarded and len(question.controls) == len(CONTROL_FORMS)
-    ]
+    unguarded = [question for question in unseen if not question.guarded]
+    controlled = [question for question in unguarded if len(question.controls) == len(CONTROL_FORMS)]
     scored = [question for question in _scored(Basis.CONTROL, controlled) if question.prior[0] < 1]
     numbers = _families([question.answers for question in scored])
     if len(set(numbers)) < FEWEST_JUDGED:
@@ -178,11 +177,10 @@ def _not_comparable(
 
 def _counted(questions: Sequence[OrderAnswers], natural: NaturalPart | None) -> list[OrderAnswers]:
     """Return those that a verdict counts where the orders were not drawn."""
-    return [
-        question
-        for question in questions
-        if not question.guarded and (natural or question.orders != OrderStatus.PATTERNED)
-    ]
+    unguarded = [question for question in questions if not question.guarded]
+    if natural:
+        return unguarded
+    return [question for question in unguarded if question.orders != OrderStatus.PATTERNED]
 
 
 def _compared_by(

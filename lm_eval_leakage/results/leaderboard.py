@@ -167,14 +167,11 @@ def _audited_models(
         for model, row in by_model.items():
             if row.verdict.word:
                 words.setdefault(model, {})[task] = row.verdict.word
-    return [
-        AuditedModel(
-            model,
-            verdicts,
-            {task: settings[task, model] for task, word in verdicts.items() if word != VerdictWord.NO_VERDICT},
-        )
-        for model, verdicts in words.items()
-    ]
+    models = []
+    for model, verdicts in words.items():
+        judged = [task for task, word in verdicts.items() if word != VerdictWord.NO_VERDICT]
+        models.append(AuditedModel(model, verdicts, {task: settings[task, model] for task in judged}))
+    return models
 
 
 def _board(rows: Sequence[Row], settings: AuditSettings) -> Board:
@@ -360,6 +357,8 @@ def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
     standings = [standing for board in boards for standing in board]
     rows = [standing.row for standing in standings]
     ticks = ticks_of(columns.FLAGGED.of(row) for row in rows)  # one scale for all charts
+    with_flags = [board for board in boards if any(columns.FLAGGED.of(standing.row) for standing in board)]
+    citations = [sentence_to_copy(row) for row in rows]
     shown = [_shown(board) | {"apart": why_apart(board, boards)} for board in boards]
     shown_columns = [_of_standing(MODEL_AND_BENCHMARK), *chosen_columns(chosen)] if chosen else STANDINGS
     return render_template(
@@ -373,11 +372,9 @@ def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
         number_meaning=NUMBER_MEANING,
         table=tabulate(standings, shown_columns, lambda standing: standing.row.task),
         all_columns=tabulate(standings, ALL_STANDINGS, lambda standing: standing.row.task),
-        charts=[
-            _chart(board, ticks) for board in boards if any(columns.FLAGGED.of(standing.row) for standing in board)
-        ],
+        charts=[_chart(board, ticks) for board in with_flags],
         checked=benchmark_table(rows, CHECKED),
-        citations=[sentence for row in rows if (sentence := sentence_to_copy(row))],
+        citations=[citation for citation in citations if citation],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
         has_verdicts=any(row.verdict.word for row in rows),
         has_flags=any(columns.FLAGGED.of(row) for row in rows),

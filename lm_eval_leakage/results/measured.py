@@ -67,9 +67,9 @@ class Flags:
 
 def flags_of(questions: Iterable[AuditedQuestion], unguarded: bool = False) -> Flags:
     """Return the flags of all tested questions, or of those without a guard."""
-    tested = [
-        question for question in questions if question.null_rate is not None and not (unguarded and question.guards)
-    ]
+    tested = [question for question in questions if question.null_rate is not None]
+    if unguarded:
+        tested = [question for question in tested if not question.guards]
     return Flags([_is_flagged(question) for question in tested], [question.null_rate or 0.0 for question in tested])
 
 
@@ -146,11 +146,11 @@ class Measured:
     @cached_property
     def answered(self) -> list[tuple[bool, float, Hashable]]:
         """Return the flag, score and stratum of each question that was tested and answered."""
-        return [
-            (audited.flagged, entry.score, entry.stratum)
-            for entry, audited in self._once
-            if audited.flagged is not None and entry.score is not None
-        ]
+        answered = []
+        for entry, audited in self._once:
+            if audited.flagged is not None and entry.score is not None:
+                answered.append((audited.flagged, entry.score, entry.stratum))
+        return answered
 
     @cached_property
     def within_strata(self) -> Gap | None:
@@ -164,7 +164,8 @@ class Measured:
 
     def known(self, name: str) -> list[Any]:
         """Return what is known under this name of some of the questions."""
-        return [value for question in self.joined if (value := getattr(question, name)) is not None]
+        values = [getattr(question, name) for question in self.joined]
+        return [value for value in values if value is not None]
 
     def arm(self, name: str) -> list[bool]:
         """Return whether each question of the choice-confusion audit was answered correctly in this arm."""
@@ -243,16 +244,13 @@ class Measured:
     @cached_property
     def _twice(self) -> list[tuple[AuditedQuestion, AnsweredTwice]]:
         """Return the questions that were answered as published and with their options shuffled."""
-        return [
-            (
-                question,
-                AnsweredTwice(
-                    question.arms.original, question.arms.shuffled, question.answer, question.arms.shuffled_place
-                ),
-            )
-            for question in self.joined
-            if question.arms is not None and question.answer is not None and question.arms.shuffled_place is not None
-        ]
+        twice = []
+        for question in self.joined:
+            arms, answer = question.arms, question.answer
+            if arms is not None and answer is not None and arms.shuffled_place is not None:
+                answers = AnsweredTwice(arms.original, arms.shuffled, answer, arms.shuffled_place)
+                twice.append((question, answers))
+        return twice
 
     @computed("accuracy, unflagged", INTERVAL, harness="{metric}_unflagged")
     def accuracy_unflagged(self) -> Estimate:

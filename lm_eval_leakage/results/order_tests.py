@@ -108,7 +108,8 @@ def order_tests(questions: Iterable[Question]) -> OrderTests:
 
 def _effect(values: Iterable[Floats]) -> float:
     """Return the mean of the published orders' standardised values, up to its sign; 0 where no question has any."""
-    published = [float(scores[0]) for numbers in values if (scores := standard_scores(numbers)) is not None]
+    of_questions = [standard_scores(numbers) for numbers in values]
+    published = [float(scores[0]) for scores in of_questions if scores is not None]
     return abs(math.fsum(published)) / len(published) if len(published) >= FEWEST_TESTED else 0.0
 
 
@@ -264,11 +265,11 @@ def right_places(questions: Sequence[Question], rng: np.random.Generator) -> Ord
     may balance the places on purpose, and that passes. Limits: needs the answers; leaves out questions whose right
     option is repeated, since any of the copies may be the one that is named.
     """
-    places = [
-        (question.answer, len(question.options))
-        for question in questions
-        if question.answer is not None and question.options.count(question.options[question.answer]) == 1
-    ]
+    places = []
+    for question in questions:
+        options, answer = question.options, question.answer
+        if answer is not None and options.count(options[answer]) == 1:
+            places.append((answer, len(options)))
     if not places:
         return OrderTest("place of the right option", 0, "chi-square")
     statistic, freedom, pvalue = place_test(places, rng)

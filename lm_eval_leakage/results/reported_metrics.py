@@ -54,12 +54,11 @@ def group_metrics(
     """
     subtasks = run.results.get("group_subtasks") or {}
     tasks = leaves(group, subtasks)
+    of_this_run = [name for name in tasks if name in parts and parts[name].run is run]
     metrics = dict(reported_estimates(run, group))
     for key, value in _accuracies(run, group):
         reason = _no_accuracy(key, value)
-        withheld = [
-            name for name in tasks if name in parts and parts[name].run is run and _is_withheld(parts[name], key)
-        ]
+        withheld = [name for name in of_this_run if _is_withheld(parts[name], key)]
         missing = [name for name in tasks if not run.results["results"].get(name)]
         if not reason and missing:
             reason = f"{key} counts {', '.join(missing)}, of which the results file says nothing"
@@ -108,12 +107,11 @@ def _mean_of_samples(part: TaskRun, key: str) -> float | None:
 def _is_mean(part: TaskRun, key: str) -> bool:
     config: Mapping[str, Any] = (part.run.results.get("configs") or {}).get(part.task) or {}
     metrics: Iterable[Any] = config.get("metric_list") or ()
-    ways = [
-        metric.get("aggregation")
-        for metric in metrics
-        if isinstance(metric, Mapping) and metric.get("metric") == key.split(",")[0]
-    ]
-    return all(way in (None, "mean") for way in ways)
+    for metric in metrics:
+        is_this = isinstance(metric, Mapping) and metric.get("metric") == key.split(",")[0]
+        if is_this and metric.get("aggregation") not in (None, "mean"):
+            return False
+    return True
 
 
 def _without(question: AnnotatedQuestion, keys: Sequence[str]) -> AnnotatedQuestion:

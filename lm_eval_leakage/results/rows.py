@@ -270,10 +270,10 @@ def strata_of(
     """Return the stratum of each question: its subject, the tercile of its length within the subject, and the third of
     [0, 1] in which the share of reference models that answer it correctly lies."""
     places = range(len(subjects))
-    ends = {
-        subject: [sorted(lengths[place] for place in alike)[third * (len(alike) - 1) // 3] for third in (1, 2)]
-        for subject, alike in grouped(places, subjects.__getitem__).items()
-    }
+    ends = {}
+    for subject, alike in grouped(places, subjects.__getitem__).items():
+        ordered = sorted(lengths[place] for place in alike)
+        ends[subject] = [ordered[third * (len(alike) - 1) // 3] for third in (1, 2)]
     return [
         (subject, sum(length > end for end in ends[subject]), None if easy is None else min(2, int(3 * easy)))
         for subject, length, easy in zip(subjects, lengths, ease, strict=True)

@@ -171,7 +171,8 @@ def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
             f"{task} was run with another seal (commitment {other[:12]}..., not {seal.commitment[:12]}...); left out"
         )
         problems.append(Problem(what, run.results_file))
-    unsealed = [task for task in metadata if task in configs and task not in sealed_by] if seal.is_of_texts else []
+    tasks = [task for task in metadata if task in configs] if seal.is_of_texts else []
+    unsealed = [task for task in tasks if task not in sealed_by]
     for task in unsealed:
         what = f"{task} was run without the seal; run it again with --metadata seal=PRIVATE_FOLDER; left out"
         problems.append(Problem(what, run.results_file))

@@ -90,9 +90,10 @@ def verdicts_in_words(rows: Sequence[Row], style: str) -> str:
 def cells(rows: Sequence[Row]) -> Cells:
     """Return the heading and the rows; without the model if it is one."""
     is_one = len({row.model for row in rows}) == 1
-    return tabulate(
-        rows, [column for column in displayed() if column.in_text and not (is_one and column is MODEL)]
-    ).cells
+    shown = [column for column in displayed() if column.in_text]
+    if is_one:
+        shown = [column for column in shown if column is not MODEL]
+    return tabulate(rows, shown).cells
 
 
 # ---------------------------------------------------------------------- files

@@ -75,7 +75,8 @@ def unseen_questions(
         )
     if reason := why_not_comparable(_described(unseen), _described(published)):
         raise ValueError(reason)
-    arms = [of_line for question in unseen for line in question.lines.values() if (of_line := line.arms) is not None]
+    unseen_lines = [line for question in unseen for line in question.lines.values()]
+    arms = [line.arms for line in unseen_lines if line.arms is not None]
     texts = None
     if text_references:
         references = _known_texts(text_references, problems)
@@ -86,9 +87,7 @@ def unseen_questions(
             texts = replace(texts, pvalue=NAN, withheld=f"a log is not complete: {lost}")
     return UnseenQuestions(
         benchmarks[0],
-        natural_part(
-            line.orders for question in unseen for line in question.lines.values() if line.orders is not None
-        ),
+        natural_part(line.orders for line in unseen_lines if line.orders is not None),
         (sum(of_line.original for of_line in arms), len(arms)),
         any(of_line.shuffled_place is not None for of_line in arms),
         texts,

@@ -33,7 +33,7 @@ class AuditedQuestions:
     """
 
     detector: str
-    found: tuple[AuditedQuestion, ...]
+    questions: tuple[AuditedQuestion, ...]
 
 
 def audited_questions(
@@ -139,7 +139,7 @@ def _audited_question(question: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
 def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
     """Return what the verdict on the data set is computed from. The status of the published orders is in one line of
     each question; without that line nothing is known of it."""
-    orders_of_line = next((orders for line in lines if (orders := line.orders)), None)
+    orders_of_line = next((line.orders for line in lines if line.orders), None)
     line_of_orders = next((line for line in lines if len(line.loglikelihoods) > 1), None)
     if orders_of_line is not None or line_of_orders is None:
         return orders_of_line

@@ -1,4 +1,4 @@
-"""Which number format a model is computed in on this machine, and how fast formats are."""
+"""Chooses the number format in which a model is computed on this machine, and times formats."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_on_cpu(device: str | None) -> bool:
 
 
 def has_bfloat16_units() -> bool:
-    """Return whether this x86 processor has units for bfloat16; False where nothing tells."""
+    """Return whether this x86 processor has units for bfloat16; False where that is not recorded."""
     capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older torch has none
     if capabilities:
         return any(capabilities.get(unit) for unit in UNITS)
@@ -61,22 +61,22 @@ def has_bfloat16_units() -> bool:
 
 
 def seconds_of_product(dtype: str) -> float:
-    """Return the seconds that a product of two matrices takes on the CPU, the shortest of some."""
+    """Return the seconds that a product of two matrices takes on the CPU: the shortest of several repetitions."""
     rows = torch.ones((ROWS, WIDTH), dtype=getattr(torch, dtype))
     weights = torch.ones((WIDTH, WIDTH), dtype=rows.dtype)
     seconds = []
     for _ in range(1 + REPEATS):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         torch.nn.functional.linear(rows, weights)
-        seconds.append(time.perf_counter() - begun)
-    return min(seconds[1:])  # the first one prepares the others
+        seconds.append(time.perf_counter() - start)
+    return min(seconds[1:])  # the first product also sets up what the others need
 
 
 def faster_dtype(dtype: str, seconds: Seconds = seconds_of_product) -> tuple[str, float] | None:
-    """Return the other one of bfloat16 and float32, and how many times as long `dtype` takes on the CPU; None if that
-    is less than several times.
+    """Return the other of bfloat16 and float32, and how many times as long `dtype` takes on the CPU; None if that
+    is less than `SEVERAL` times.
 
-    seconds: that a piece of work takes in a format
+    seconds: measures how long a piece of work takes in a format
     """
     if dtype not in (BFLOAT16, FLOAT32):
         return None

@@ -38,15 +38,15 @@ def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1) -> None:
     """Write a task of questions `Which of SEED-0?` and so on."""
     folder.mkdir(parents=True, exist_ok=True)
     file = written(folder, questions(n, seed=seed), f"{name}.jsonl")
-    told = {"task": name, **SHAPE, "dataset_kwargs": {"data_files": {"test": str(file)}}}
-    (folder / f"{name}.yaml").write_text(yaml.safe_dump(told))
+    settings = {"task": name, **SHAPE, "dataset_kwargs": {"data_files": {"test": str(file)}}}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings))
 
 
 def model(name: str, **arguments: object) -> dict[str, Any]:
     return {
         "name": name,
         "model": "scripted",
-        "model_args": ",".join(f"{key}={own}" for key, own in arguments.items()),
+        "model_args": ",".join(f"{key}={argument}" for key, argument in arguments.items()),
     }
 
 
@@ -66,20 +66,20 @@ def settings_in(place: Path, *models: Mapping[str, Any], **more: Any) -> dict[st
 
 
 def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Plan:
-    """For models of these names, each with one worker."""
+    """Return the plan for models of these names, each with one worker."""
     models = [model(name, seed=name, **(arguments or {})) | {"workers": 1} for name in names]
     return check_plan(settings_in(place, *models, **({"output_path": output, "metadata": {"orders": 4}} | more)))
 
 
 def small_plan(**given: Any) -> Plan:
-    """Of one model that is never loaded."""
+    """Return a plan of one model that is never loaded."""
     model = {"name": "a", "model_args": "pretrained=m"}
-    told = {"models": [model], "tasks": ["mmlu"], "audits": ["leakage_perm"], "questions": "all"}
-    return check_plan(told | given)
+    settings = {"models": [model], "tasks": ["mmlu"], "audits": ["leakage_perm"], "questions": "all"}
+    return check_plan(settings | given)
 
 
-def begun(plan: Plan, lost: Path | None = None) -> CampaignFolder:
-    """The folder of a campaign, with its plan and the files of its units, as a driver leaves it for workers.
+def prepared_folder(plan: Plan, lost: Path | None = None) -> CampaignFolder:
+    """Return the folder of a campaign, with its plan and the files of its units, as a driver leaves it for workers.
 
     lost: a file that is removed once the units are planned
     """
@@ -96,14 +96,14 @@ def begun(plan: Plan, lost: Path | None = None) -> CampaignFolder:
 
 
 def in_one_process(plan: Plan, lost: Path | None = None) -> CampaignFolder:
-    """Carries out a plan here, by one worker."""
-    folder = begun(plan, lost)
+    """Carry out a plan here, by one worker."""
+    folder = prepared_folder(plan, lost)
     carry_out(InlineEngine(plan.changed(workers=None, minutes=None), folder))
     return folder
 
 
 def written_again(folder: CampaignFolder) -> CheckOutcome:
-    """What the units that are done give now, written as at the end of a plan."""
+    """Return what the units that are done give now, written as at the end of a plan."""
     plan = folder.plan
     return conclude(plan, CheckedPlan(plan, TaskShelf()), folder, {})
 

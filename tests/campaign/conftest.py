@@ -22,7 +22,7 @@ N = 12
 
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, Any]:
-    """Of a campaign of one stand-in model on two benchmarks of twelve questions."""
+    """Return the settings of a campaign of one stand-in model on two benchmarks of twelve questions."""
     (tmp_path / "counts").mkdir()
     return settings_in(tmp_path, model("a", pretrained="m", counts=tmp_path / "counts"))
 

@@ -38,11 +38,11 @@ class SmallCluster:
         return self._cluster.add_node(object_store_memory=STORE, **resources)
 
     def kill_node(self, node) -> None:
-        """As if its machine were gone."""
+        """Kill a node's processes, as if its machine were gone."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def kill_head(self) -> None:
-        """As if the head's machine were gone, for those who connect to it."""
+        """Stop the head, as if its machine were gone for those who connect to it."""
         self._cluster.head_node.kill_gcs_server()
 
     def shutdown(self) -> None:

@@ -1,7 +1,7 @@
 """A backend without weights for campaigns in tests, registered by `imports: [tests.campaign.scripted_model]`.
 
-Its answers are hashes of the texts, and it fails, dies or dawdles where it is told to. Importing this also leaves out
-lm_eval's 14,000 tasks, whose index takes 11 seconds in every worker.
+Its answers are hashes of the texts, and it fails, dies or dawdles where its arguments say so. Importing this also
+leaves out lm_eval's 14,000 tasks, whose index takes 11 seconds in every worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ ASKED = "asked"  # the same for each request
 
 
 class ScriptedModel(NamedFake):
-    """seed: of the answers
+    """A model whose arguments say what happens.
+
+    seed: of the answers
     weights: a file with the seed, instead
     counts: a folder where loads and requests are counted
     pause: seconds for each request
@@ -40,14 +42,18 @@ class ScriptedModel(NamedFake):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        told = arguments
-        self.seed, self.folder, self.pause = str(told.get("seed", 0)), told.get("counts"), told.get("pause", 0)
-        self.fault = Path(f"{told['fault']}.txt") if told.get("fault") else None
-        self.fails_at, self.dies_at = (told.get(key) for key in ("fails_at", "dies_at"))
-        if told.get("weights"):
-            self.seed = Path(told["weights"]).read_text()
-        self.times = int(told.get("times", 10**6))
-        if told.get("broken"):
+        arguments_of_lm = arguments
+        self.seed, self.folder, self.pause = (
+            str(arguments_of_lm.get("seed", 0)),
+            arguments_of_lm.get("counts"),
+            arguments_of_lm.get("pause", 0),
+        )
+        self.fault = Path(f"{arguments_of_lm['fault']}.txt") if arguments_of_lm.get("fault") else None
+        self.fails_at, self.dies_at = (arguments_of_lm.get(key) for key in ("fails_at", "dies_at"))
+        if arguments_of_lm.get("weights"):
+            self.seed = Path(arguments_of_lm["weights"]).read_text()
+        self.times = int(arguments_of_lm.get("times", 10**6))
+        if arguments_of_lm.get("broken"):
             raise MemoryError("no room for the weights")
         self._count(LOADED, str(os.getpid()))
 

@@ -24,7 +24,7 @@ from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.units import Unit, units_of
 from lm_eval_leakage.jobs.worker import work
 from lm_eval_leakage.logs import answer_store
-from tests.campaign.campaigns import begun, plan_for
+from tests.campaign.campaigns import plan_for, prepared_folder
 from tests.campaign.scripted_model import ASKED, ScriptedModel, lines
 from tests.faults.children import KILLED, child
 from tests.waiting import wait_for
@@ -38,8 +38,8 @@ def is_lost(folder: Path) -> bool:
     return held_claims(folder)["u"].is_lost(clock_of(folder))
 
 
-def worker_of(file: Path, **told: object) -> None:
-    file.write_text(json.dumps(json.loads(file.read_text()) | told))
+def worker_of(file: Path, **options: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | options))
 
 
 def test_of_many_that_want_a_unit_at_once_one_has_it(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_worker_that_was_stopped_and_wakes_up_publishes_nothing_and_destroys_n
     monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", 8)
     (tmp_path / "counts").mkdir()
     plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"counts": str(tmp_path / "counts")})
-    campaign = begun(plan)
+    campaign = prepared_folder(plan)
     pid = os.fork()
     if not pid:
         answer = ScriptedModel.answer

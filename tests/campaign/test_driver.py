@@ -25,8 +25,8 @@ def model(settings: dict[str, Any], name: str, further: str = "") -> dict[str, A
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    found = json.loads((folder / "leaderboard.json").read_text())["rows"]
-    return [{key: value for key, value in row.items() if "origin" not in key} for row in found]
+    rows_of_board = json.loads((folder / "leaderboard.json").read_text())["rows"]
+    return [{key: value for key, value in row.items() if "origin" not in key} for row in rows_of_board]
 
 
 @pytest.mark.model
@@ -37,9 +37,9 @@ def test_a_finished_campaign_asks_nothing(here: Run, settings: dict[str, Any], t
     assert len(lines(tmp_path / "counts", LOADED)) == 1
     attempts = CampaignFolder(tmp_path / "out").attempts()
     assert sum(attempt.n_requests for attempt in attempts) == len(lines(tmp_path / "counts", ASKED))
-    asked, loaded = (len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED))
+    n_requests, loaded = (len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED))
     assert here(settings).n_done == 4
-    assert [len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED)] == [asked, loaded]
+    assert [len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED)] == [n_requests, loaded]
     assert (tmp_path / "out" / "leaderboard.csv").read_text() == before
 
 
@@ -61,7 +61,7 @@ def test_a_unit_that_fails_leaves_the_rest_finishing_and_a_restart_tries_it_agai
     assert {(row["model"], row["task"]) for row in rows(tmp_path / "out")} == {
         *(("a", "quiz"), ("a", "riddle"), ("b", "quiz"), ("b", "riddle"))
     }
-    (failed,) = [one for one in outcome.verdicts if (one.model, one.task) == ("a", "riddle")]
+    (failed,) = [verdict for verdict in outcome.verdicts if (verdict.model, verdict.task) == ("a", "riddle")]
     assert failed.reason == "its audit failed: RuntimeError: cannot answer Which of 1-"
     n_asked = len(set(lines(tmp_path / "counts", ASKED)))
     assert here(settings, models=models).n_done == 6

@@ -44,9 +44,9 @@ def test_a_campaign_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(
     monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", KEPT)
     here(settings, output_path=str(tmp_path / "first"))  # what it loads, forks have already
     (tmp_path / "counts" / ASKED).unlink()
-    begun = time.monotonic()
+    start = time.monotonic()
     here(settings)
-    seconds, whole, n_asked = time.monotonic() - begun, rows(tmp_path / "out"), len(lines(tmp_path / "counts", ASKED))
+    seconds, whole, n_asked = time.monotonic() - start, rows(tmp_path / "out"), len(lines(tmp_path / "counts", ASKED))
     (tmp_path / "counts" / ASKED).unlink()
     rng, again = random.Random(0), partial(here, settings, output_path=str(tmp_path / "killed"))
     n_killed = sum(killed(again, tmp_path / "log", rng.uniform(0.02, 0.25) * seconds) for _ in range(N_KILLS))
@@ -65,7 +65,7 @@ def by_processes(settings: dict[str, Any]) -> CheckOutcome:
 
 
 def slow_once(settings: dict[str, Any], folder: Path, at: str) -> dict[str, Any]:
-    """With a model that takes a minute for the first request with this text."""
+    """Return the arguments of a model that takes a minute for the first request with this text."""
     (folder / "fault.txt").write_text(f"nobody {at}")
     return settings | {"models": [model(settings, "a", f"fault={folder / 'fault'}")]}
 
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_rest_is_done(
     dies = model(settings, "a", "dies_at=Which of 1-7,times=1")
     outcome = by_processes(settings | {"models": [dies]})
     assert (outcome.n_done, outcome.lost) == (4, ())
-    (lost,) = [one for one in outcome.folder.attempts() if not one.ok]
+    (lost,) = [attempt for attempt in outcome.folder.attempts() if not attempt.ok]
     assert lost.lost
     assert lost.error == "its worker was ended by SIGKILL, as the system does when memory is short"
     assert len(lines(tmp_path / "counts", LOADED)) == 2

@@ -1,4 +1,4 @@
-"""What is told of a plan before a model is loaded."""
+"""A plan is checked and its faults are reported before a model is loaded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_units_that_a_backend_cannot_do_are_left_out_with_the_reason(
         f"chat/{task}/{kind}" for task in settings["tasks"] for kind in ("run", "leakage_perm")
     }
     assert all("openai-chat-completions" in reason for reason in impossible.values())
-    assert [one.verdict for one in outcome.verdicts if one.model == "chat"] == ["no verdict"] * 2
+    assert [verdict.verdict for verdict in outcome.verdicts if verdict.model == "chat"] == ["no verdict"] * 2
 
 
 @pytest.mark.usefixtures("here", "packages_are_there")
@@ -59,7 +59,7 @@ def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]
         ({"metadata": {"shard": "0/2"}}, "the key 'shard', which no audit knows; did you mean 'shards'"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
+def test_a_mistake_is_reported_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         run_plan(check_plan(settings | given | {"dry_run": True}))
 
@@ -92,7 +92,7 @@ def test_how_units_are_run_may_change_and_plans_may_grow(change: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "part"),
     [
         ({"seed": 1}, "seed was 0 and is 1"),
         ({"questions": 5}, "questions was 'all' and is 5"),
@@ -101,9 +101,9 @@ def test_how_units_are_run_may_change_and_plans_may_grow(change: dict[str, Any])
         ({"models": [{"name": "a", "model_args": "pretrained=n"}]}, "the model 'a' was {"),
     ],
 )
-def test_any_other_change_is_named(change: dict[str, Any], told: str) -> None:
-    (found,) = differences(plan(), plan(**change))
-    assert found.startswith(told)
+def test_any_other_change_is_named(change: dict[str, Any], part: str) -> None:
+    (difference,) = differences(plan(), plan(**change))
+    assert difference.startswith(part)
 
 
 # ---------------------------------------------------------------------- engines
@@ -124,11 +124,15 @@ def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Any,
         name, load = "mine", staticmethod(lambda: lambda *given: given)
 
     monkeypatch.setattr("lm_eval_leakage.jobs.engines.entry_points", lambda group: [Point])
-    assert engine_of("mine", "there", told := plan(), folder := CampaignFolder(tmp_path)) == (told, folder, "there")
+    assert engine_of("mine", "there", settings := plan(), folder := CampaignFolder(tmp_path)) == (
+        settings,
+        folder,
+        "there",
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "error", "told"),
+    ("name", "given", "error", "remedy"),
     [
         ("dask", {}, ValueError, "engine is 'dask'; choose one of: inline, local, ray, slurm"),
         ("inline", {"workers": 2}, ValueError, "workers is 2, but --engine inline is this one process"),
@@ -148,9 +152,9 @@ def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Any,
     ],
     ids=["unknown", "workers", "minutes", "package", "gpus"],
 )
-def test_an_engine_that_cannot_be_used_is_refused(name, given, error, told, tmp_path: Any, monkeypatch) -> None:
+def test_an_engine_that_cannot_be_used_is_refused(name, given, error, remedy, tmp_path: Any, monkeypatch) -> None:
     monkeypatch.setattr("lm_eval_leakage.jobs.engines.find_spec", lambda name: None)
     monkeypatch.setattr("lm_eval_leakage.jobs.local_engine.n_accelerators", lambda: 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=remedy):
         engine_of(name, None, plan(**given), CampaignFolder(tmp_path))

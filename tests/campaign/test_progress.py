@@ -1,4 +1,4 @@
-"""Counts, rates and the time left, and how `check --status` tells them."""
+"""Counts, rates and the time left, and how `check --status` prints them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from lm_eval_leakage.jobs.queue import Queue
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.units import units_of
-from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for
+from tests.campaign.campaigns import benchmark, in_one_process, numbers, plan_for, prepared_folder
 from tests.campaign.ray_nodes import a_cluster
 from tests.checking.conftest import without_environment
 
@@ -32,33 +32,33 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_plan(place: Path, output: str, **more) -> Plan:
     for seed, name in enumerate(BENCHMARKS):
         benchmark(place / "tasks", name, n=7, seed=seed)
-    named = [{"name": one, "model": "scripted", "model_args": {"seed": one}} for one in MODELS]
-    told = {"models": named, "tasks": list(BENCHMARKS), "minutes": 5}
-    return plan_for(place, place / output, **(told | more))
+    named = [{"name": name, "model": "scripted", "model_args": {"seed": name}} for name in MODELS]
+    settings = {"models": named, "tasks": list(BENCHMARKS), "minutes": 5}
+    return plan_for(place, place / output, **(settings | more))
 
 
 def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> None:
     """One of two at random, whatever its worker does, when some unit is done; a new one takes its place."""
     plan, seed = a_plan(tmp_path, "on_ray"), random.randrange(2**32)
     print("seed", seed)
-    rng, folder = random.Random(seed), begun(plan)
+    rng, folder = random.Random(seed), prepared_folder(plan)
     lost_at = {rng.randint(*between) for between in LOST_BETWEEN}  # attempts that have ended
 
     with a_cluster() as cluster:
         nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
 
-        def tell(queue: Queue) -> None:
+        def watch(queue: Queue) -> None:
             for at in [at for at in lost_at if at <= len(queue.attempts)]:
                 lost_at.remove(at)
                 cluster.kill_node(nodes.pop(rng.randrange(2)))
                 nodes.append(cluster.add_node(num_cpus=1))
 
-        carry_out(RayEngine(plan, folder, cluster.address), tell)
-    told = folder.attempts()
+        carry_out(RayEngine(plan, folder, cluster.address), watch)
+    attempts = folder.attempts()
     units = units_of(plan)
     assert folder.left(units) == []
-    assert all(one.lost for one in told if not one.ok)
-    assert sum(one.lost for one in told) <= 2
+    assert all(attempt.lost for attempt in attempts if not attempt.ok)
+    assert sum(attempt.lost for attempt in attempts) <= 2
     assert all(len(list(folder.run_of(unit).rglob("results_*.json"))) == 1 for unit in units)
     alone = in_one_process(a_plan(tmp_path, "alone"))
     assert numbers(folder) == numbers(alone)

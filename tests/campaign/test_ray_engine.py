@@ -50,9 +50,9 @@ def is_alive(pid: int) -> bool:
 
 def test_every_unit_is_done_once_and_a_model_is_loaded_once_per_worker(address, folder) -> None:
     plan = a_plan(3, tuple(f"task{n}" for n in range(9)), workers=3)
-    told = carried_out(plan, folder, address)
-    assert sorted(attempt.unit for attempt in told) == sorted(units_of(plan))
-    assert all(attempt.ok for attempt in told)
+    attempts = carried_out(plan, folder, address)
+    assert sorted(attempt.unit for attempt in attempts) == sorted(units_of(plan))
+    assert all(attempt.ok for attempt in attempts)
     assert folder.left(units_of(plan)) == []
     assert len(workers_made(folder)) <= 9  # 27 units
     assert len(list((folder.path / LOADED).glob("*.ended"))) == len(workers_made(folder))
@@ -63,15 +63,15 @@ def test_a_lost_worker_costs_one_attempt_and_a_unit_that_kills_every_worker_is_g
     address, folder, capfd
 ) -> None:
     plan = a_plan(1, ("one", "dies_once", "dies", "exits"), retries=0)
-    told = carried_out(plan, folder, address)
-    by_task = {task: [attempt for attempt in told if attempt.unit.task == task] for task in plan.tasks}
+    attempts = carried_out(plan, folder, address)
+    by_task = {task: [attempt for attempt in attempts if attempt.unit.task == task] for task in plan.tasks}
     assert {task: [attempt.ok for attempt in attempts] for task, attempts in by_task.items()} == {
         "one": [True],
         "dies_once": [False, True],
         "dies": [False] * 4,
         "exits": [False] * 4,
     }
-    assert all(attempt.lost for attempt in told if not attempt.ok)
+    assert all(attempt.lost for attempt in attempts if not attempt.ok)
     assert all(attempt.error.startswith("its worker was lost: ") for attempt in by_task["dies"])
     assert {attempt.error for attempt in by_task["exits"]} == {
         "its worker ended with RuntimeError: the worker itself is broken"
@@ -81,19 +81,21 @@ def test_a_lost_worker_costs_one_attempt_and_a_unit_that_kills_every_worker_is_g
 
 
 def test_a_unit_that_fails_by_itself_keeps_its_worker(address, folder) -> None:
-    told = carried_out(a_plan(1, ("fails", "one"), retries=2, workers=1), folder, address)
-    assert [(one.unit.task, one.ok) for one in told] == [("fails", False), ("one", True)] + [("fails", False)] * 2
+    attempts = carried_out(a_plan(1, ("fails", "one"), retries=2, workers=1), folder, address)
+    assert [(attempt.unit.task, attempt.ok) for attempt in attempts] == [("fails", False), ("one", True)] + [
+        ("fails", False)
+    ] * 2
     assert len(workers_made(folder)) == 1
 
 
 def test_a_worker_that_takes_too_long_is_killed(address, folder) -> None:
-    told = carried_out(a_plan(1, ("hangs_once", "one"), minutes=0.03, workers=1), folder, address)
-    assert [(one.unit.task, one.ok, one.lost) for one in told] == [
+    attempts = carried_out(a_plan(1, ("hangs_once", "one"), minutes=0.03, workers=1), folder, address)
+    assert [(attempt.unit.task, attempt.ok, attempt.lost) for attempt in attempts] == [
         ("hangs_once", False, False),
         ("one", True, False),
         ("hangs_once", True, False),
     ]
-    assert "minutes: 0.03" in told[0].error
+    assert "minutes: 0.03" in attempts[0].error
     wait_for(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
 
 
@@ -108,10 +110,13 @@ def test_a_model_for_which_no_node_is_large_enough_is_named_and_the_others_are_d
 ) -> None:
     monkeypatch.setattr("lm_eval_leakage.jobs.ray_engine.PLACE_S", 0.0)
     models = (PlanModel(name="huge", gpus=8), PlanModel(name="small"))
-    told = carried_out(a_plan(models=models, retries=2, workers=1), folder, address)
-    assert Counter((one.unit.model, one.ok) for one in told) == {("small", True): 2, ("huge", False): 2}
+    attempts = carried_out(a_plan(models=models, retries=2, workers=1), folder, address)
+    assert Counter((attempt.unit.model, attempt.ok) for attempt in attempts) == {
+        ("small", True): 2,
+        ("huge", False): 2,
+    }
     needs = "huge needs a node with 8 GPUs, and the largest has 2"
-    assert {one.error for one in told if not one.ok} == {needs}
+    assert {attempt.error for attempt in attempts if not attempt.ok} == {needs}
     assert needs in caplog.messages
     carried_out(a_plan(1, ("one",)), folder, address)
     assert [text for text in caplog.messages if "none of its 2 for workers; add `gpus: 1`" in text]
@@ -160,8 +165,10 @@ def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missi
     pids = [made["pid"] for made in workers_made(folder)]
     assert len(pids) == 2
     wait_for(lambda: not any(map(is_alive, pids)))
-    told = carried_out(a_plan(2, ("one", "hangs_once")), folder, address)
-    assert sorted(one.unit.id for one in told if one.ok) == [f"model{n}/hangs_once/run" for n in (0, 1)]
+    attempts = carried_out(a_plan(2, ("one", "hangs_once")), folder, address)
+    assert sorted(attempt.unit.id for attempt in attempts if attempt.ok) == [
+        f"model{n}/hangs_once/run" for n in (0, 1)
+    ]
 
 
 LOSING_ITS_HEAD = """

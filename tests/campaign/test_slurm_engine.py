@@ -25,7 +25,7 @@ DEATH = "x died"
 
 
 class PaperCluster:
-    """In place of submitit's executor. A job has ended when it is first looked at, after it has run its units.
+    """A stand-in for submitit's executor. A job has ended when it is first looked at, after it has run its units.
 
     deaths: in how many jobs the first unit kills the job
     is_stillborn: whether jobs end before their first unit
@@ -127,13 +127,13 @@ def test_jobs_that_end_before_their_first_unit_are_submitted_three_times(
 # ---------------------------------------------------------------------- what the plan says
 
 
-def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> JobEngine:
-    plan = small_plan(output_path=output, slurm=told)
+def made(output: Path, address: str | None = THIS_MACHINE, **parameters: object) -> JobEngine:
+    plan = small_plan(output_path=output, slurm=parameters)
     return engine_of("slurm", address, plan, CampaignFolder(output))
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("parameters", "said"),
     [
         ({"partitoin": "gpu", "timeout_min": 60, "slurm_qos": "low", "mem_gb": 8}, "partitoin"),
         ({"timeout_min": "4 hours"}, "timeout_min"),
@@ -141,11 +141,11 @@ def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> Jo
         ({"slurm_ntasks_per_node": 8}, "a job is one process on one node"),
         ({"time": "4:00:00"}, "in minutes as timeout_min"),
     ],
-    ids=lambda told: str(told),
+    ids=lambda parameters: str(parameters),
 )
-def test_a_parameter_that_cannot_be_used_is_one_sentence(tmp_path: Path, told, said: str) -> None:
+def test_a_parameter_that_cannot_be_used_is_one_sentence(tmp_path: Path, parameters, said: str) -> None:
     with pytest.raises(ValueError, match="slurm") as error:
-        made(tmp_path, **told)
+        made(tmp_path, **parameters)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -17,7 +17,7 @@ from lm_eval_leakage.jobs.queue import Queue
 from lm_eval_leakage.jobs.slurm_jobs import CONTROLLER
 from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.units import Unit, units_of
-from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for
+from tests.campaign.campaigns import benchmark, in_one_process, numbers, plan_for, prepared_folder
 from tests.checking.conftest import without_environment
 from tests.faults.children import KILLED, child
 from tests.waiting import wait_for
@@ -39,19 +39,19 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def jobs_in(place: Path, process: str = CONTROLLER) -> list[psutil.Process]:
     """The controllers of submitit whose jobs are those of a campaign below `place`, or other processes for it."""
-    found = psutil.process_iter(["cmdline", "status"])
+    processes = psutil.process_iter(["cmdline", "status"])
     return [
-        one
-        for one in found
-        if process in (words := one.info["cmdline"] or [])
+        candidate
+        for candidate in processes
+        if process in (words := candidate.info["cmdline"] or [])
         and any(word.startswith(str(place)) for word in words)
-        and one.info["status"] != psutil.STATUS_ZOMBIE
+        and candidate.info["status"] != psutil.STATUS_ZOMBIE
     ]
 
 
 def carried_out(plan: Plan, lost: Path | None = None) -> tuple[CampaignFolder, list[Attempt]]:
     """Return the folder, and the attempts of this session."""
-    folder = begun(plan, lost)
+    folder = prepared_folder(plan, lost)
     carry_out(engine_of("slurm", "local", plan, folder))
     return folder, folder.attempts(earlier=False)
 
@@ -65,31 +65,31 @@ def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(
     benchmark(tmp_path / "tasks", "broken")
     fault.write_text("job Which of 1-5?")
     plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", **more)
-    folder, heard = carried_out(plan, lost)
+    folder, attempts = carried_out(plan, lost)
     assert not fault.exists()
     assert numbers(folder) == numbers(whole)
     failed = folder.left(units_of(plan))
     assert failed == [unit for unit in units_of(plan) if unit.task == "broken"]
-    assert [attempt.unit.task for attempt in heard if attempt.lost] == ["riddle"]
-    assert all("broken.jsonl" in str(attempt.error) for attempt in heard if attempt.unit in failed)
-    assert sum(attempt.ok for attempt in heard) == len(units_of(plan)) - len(failed)
+    assert [attempt.unit.task for attempt in attempts if attempt.lost] == ["riddle"]
+    assert all("broken.jsonl" in str(attempt.error) for attempt in attempts if attempt.unit in failed)
+    assert sum(attempt.ok for attempt in attempts) == len(units_of(plan)) - len(failed)
 
 
 def test_a_driver_that_was_killed_finds_its_jobs_still_running(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"pause": 0.02})
 
     def killed_after_one() -> None:
-        def tell(queue: Queue) -> None:
+        def watch(queue: Queue) -> None:
             if queue.attempts:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        carry_out(engine_of("slurm", "local", plan, begun(plan)), tell)
+        carry_out(engine_of("slurm", "local", plan, prepared_folder(plan)), watch)
 
     assert child(killed_after_one, tmp_path / "log").code == KILLED
     assert len(jobs_in(tmp_path)) == 1
-    folder, heard = carried_out(plan)
+    folder, attempts = carried_out(plan)
     assert folder.left(units_of(plan)) == []
-    assert 0 < len(heard) < 4
+    assert 0 < len(attempts) < 4
     every = folder.attempts()
     assert sorted(attempt.unit for attempt in every) == sorted(units_of(plan))
     assert all(attempt.ok for attempt in every)
@@ -108,14 +108,14 @@ def test_a_job_at_its_time_limit_goes_back_to_the_queue_and_continues(tmp_path: 
             (job,) = controller.children()
             job.send_signal(signal.SIGUSR2)  # as Slurm sends it before the end
 
-    folder = begun(plan)
+    folder = prepared_folder(plan)
     carry_out(engine_of("slurm", "local", plan, folder), warn_once)
     assert folder.left(units_of(plan)) == []
-    heard = folder.attempts()
-    (lost,) = [attempt for attempt in heard if attempt.lost]
+    attempts = folder.attempts()
+    (lost,) = [attempt for attempt in attempts if attempt.lost]
     assert [lost.unit] == warned
     assert "put back in the queue" in str(lost.error)
-    assert len({attempt.worker.rpartition("-")[0] for attempt in heard}) == 1  # one job did it all
+    assert len({attempt.worker.rpartition("-")[0] for attempt in attempts}) == 1  # one job did it all
 
 
 def test_jobs_on_this_machine_end_when_their_driver_is_interrupted(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_jobs_on_this_machine_end_when_their_driver_is_interrupted(tmp_path: Pat
         if queue.claims:
             raise KeyboardInterrupt
 
-    folder = begun(plan)
+    folder = prepared_folder(plan)
     with pytest.raises(KeyboardInterrupt):
         carry_out(engine_of("slurm", "local", plan, folder), stop)
     assert not jobs_in(tmp_path)

@@ -22,7 +22,7 @@ from tests.campaign.unloaded_runner import a_plan, made_ready
 
 
 class PaperEngine(JobEngine):
-    """At each look, one of its workers at random goes on by one step.
+    """An engine of which, at each look, one worker at random goes on by one step.
 
     fates: what may become of it: `ok`, `fails`, `dies` or `late`
     """

@@ -16,7 +16,9 @@ from tests.faults.children import child, has_traceback
 
 
 @pytest.mark.model
-def test_a_unit_that_fails_is_told_with_its_log_and_the_rest_is_done(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_unit_that_fails_is_reported_with_its_log_and_the_rest_is_done(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     """The run with a question at which the model fails. Its audit leaves that question out."""
     settings["models"][0]["model_args"] += ",fails_at=Which of 1-3"
     plan, out = tmp_path / "plan.yaml", tmp_path / "elsewhere"

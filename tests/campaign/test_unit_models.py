@@ -29,8 +29,8 @@ def weights(tmp_path: Path) -> Path:
 @pytest.fixture
 def trained(settings: dict[str, Any], weights: Path) -> dict[str, Any]:
     """A plan of a model whose answers depend on a file."""
-    (one,) = settings["models"]
-    return settings | {"models": [one | {"model_args": f"{one['model_args']},weights={weights}"}]}
+    (model,) = settings["models"]
+    return settings | {"models": [model | {"model_args": f"{model['model_args']},weights={weights}"}]}
 
 
 def table(folder: Path) -> str:
@@ -66,7 +66,7 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     assert all(after[name]["weights"] != earlier[name]["weights"] for name in UNITS)
     moved = {name: again.folder.earlier_of(Unit.of_id(name)) for name in UNITS}
     assert {name: read_json(place / UNIT_FILE)[IDENTITY_OF_UNIT] for name, (place,) in moved.items()} == earlier
-    (sentence,) = [one for one in said if "run again" in one]
+    (sentence,) = [text for text in said if "run again" in text]
     assert sentence.startswith("4 units of a will be run again (another model answered: weights ")
     assert f"the earlier files are now in {trained['output_path']}/{REPLACED}/" in sentence
     refuse_another(again.folder, "a", after[UNITS[0]])
@@ -96,8 +96,8 @@ def test_a_complete_unit_that_a_kill_left_unpublished_counts_only_if_its_model_i
     (work / f"{name}.files.part").mkdir()
     (work / f"{name}.files.part" / "a.sqlite").write_text("some answers")
     assert here(trained).n_done == 4
-    asked = lines(tmp_path / "counts", ASKED)
-    assert len(asked) == len(set(asked))
+    requests = lines(tmp_path / "counts", ASKED)
+    assert len(requests) == len(set(requests))
     folder.path.rename(tmp_path / "whole")
     interrupted_when_complete()
     weights.write_text("2")

@@ -28,14 +28,12 @@ Typed = Callable[..., tuple[int, str, str]]  # a command; its exit code, stdout 
 def questions(n: int, n_options: int = 4, seed: int = 0) -> list[dict[str, Any]]:
     """Questions with options in a random order, with the fields that plain questions have."""
     rng = random.Random(seed)
-    found = []
+    docs = []
     for number in range(n):
         options = [f"{' '.join(rng.sample(WORDS, rng.randint(1, 4)))} {place}" for place in range(n_options)]
         rng.shuffle(options)
-        found.append(
-            {"question": f"Which of {seed}-{number}?", "choices": options, "answer": rng.randrange(n_options)}
-        )
-    return found
+        docs.append({"question": f"Which of {seed}-{number}?", "choices": options, "answer": rng.randrange(n_options)})
+    return docs
 
 
 def written(folder: Path, docs: Sequence[dict[str, Any]], name: str = "quiz.jsonl") -> Path:
@@ -52,7 +50,7 @@ class NamedFake(LM):
 
     score: Score = staticmethod(by_hash)
     score_of_other: Score | None = None
-    asked: list[tuple[str, str]] = []  # noqa: RUF012 (reset for each test)
+    requests: list[tuple[str, str]] = []  # noqa: RUF012 (reset for each test)
     built: list[dict[str, Any]] = []  # noqa: RUF012
 
     def __init__(self, **arguments: Any) -> None:
@@ -67,7 +65,7 @@ class NamedFake(LM):
         answers = []
         for request in requests:
             answer = self.answer(*request.args), False
-            type(self).asked.append(request.args)
+            type(self).requests.append(request.args)
             self.cache_hook.add_partial("loglikelihood", request.args, answer)
             answers.append(answer)
         return answers
@@ -91,7 +89,8 @@ class ChatFake(NamedFake):
 
 
 def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the harness tells of packages and of git takes seconds for each run, since it starts processes."""
+    """Leave out what the harness records of packages and of git: it starts processes, which takes seconds for each
+    run."""
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
     monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
 
@@ -100,8 +99,8 @@ def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def fakes(monkeypatch: pytest.MonkeyPatch) -> type[NamedFake]:
     """Registers `--model fake` and `--model chat-fake`; returns the former's class."""
     add_models()
-    fake = type("Fake", (NamedFake,), {"asked": [], "built": []})
-    chat = type("Chat", (ChatFake,), {"asked": [], "built": []})
+    fake = type("Fake", (NamedFake,), {"requests": [], "built": []})
+    chat = type("Chat", (ChatFake,), {"requests": [], "built": []})
     without_environment(monkeypatch)
     monkeypatch.setitem(model_registry._objs, "fake", fake)
     monkeypatch.setitem(model_registry._objs, "chat-fake", chat)
@@ -109,7 +108,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> type[NamedFake]:
 
 
 class GivenTasksOnly(TaskManager):
-    """Without lm_eval's 14,000 tasks, whose data are not on this machine."""
+    """A task manager without lm_eval's 14,000 tasks, whose data are not on this machine."""
 
     def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None) -> None:
         super().__init__(verbosity, include_path, False, metadata)
@@ -147,14 +146,15 @@ class OptionOrders:
         if not options:
             return by_hash(context, continuation)  # a letter, or something else than an order
         natural = normal("|".join(options)) + self.tidy * (list(options) == sorted(options, key=len))
-        own = 0.5 * normal(context + continuation)
+        preference = 0.5 * normal(context + continuation)
         is_control = in_words or continuation.isupper()
         is_known = self.published.get(frozenset(options)) == options
-        return natural + own + self.memory[is_control] * is_known - 50.0
+        return natural + preference + self.memory[is_control] * is_known - 50.0
 
 
 def options_in(block: str) -> list[str]:
-    """Of a block in any layout, or of a line in words; none of anything else. The options have no commas."""
+    """Return the options of a block in any layout, or of a line in words; none of anything else. The options have no
+    commas."""
     if block.startswith(" first "):
         return block.removeprefix(" first ").split(", then ")
     if block.startswith('"'):
@@ -186,5 +186,5 @@ def checked(folder: Path, file: Path | None = None, out: str = "out", **given: A
 
 
 def statuses(outcome: Any) -> dict[str, str]:
-    """Of the steps of its plan."""
+    """Return the statuses of the steps of its plan."""
     return {step.what: step.status for step in outcome.plan.steps}

@@ -47,14 +47,14 @@ def test_what_was_seen_as_a_whole_is_found_by_few_requests_of_which_no_one_is_fo
     docs = questions(300)
     written(tmp_path, docs)
     fakes.score = staticmethod(OptionOrders(docs, (2.5, 0.6)))
-    found = checked(tmp_path, budget=256, seed=seed)
-    (verdict,) = found.verdicts
+    outcome = checked(tmp_path, budget=256, seed=seed)
+    (verdict,) = outcome.verdicts
     assert verdict.verdict in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE)
-    assert (verdict.accuracy, statuses(found)) == (None, {"option orders": "to run"})
-    assert 247 < len(fakes.asked) <= 256
-    n = len(fakes.asked)
-    assert checked(tmp_path, budget=256, seed=seed).verdicts == found.verdicts
-    assert len(fakes.asked) == n
+    assert (verdict.accuracy, statuses(outcome)) == (None, {"option orders": "to run"})
+    assert 247 < len(fakes.requests) <= 256
+    n = len(fakes.requests)
+    assert checked(tmp_path, budget=256, seed=seed).verdicts == outcome.verdicts
+    assert len(fakes.requests) == n
 
 
 @pytest.mark.model
@@ -64,10 +64,10 @@ def test_questions_that_do_not_count_are_not_paid_for(fakes: type[NamedFake], tm
         doc["choices"] = ["71", "72", "73", "74"]  # a natural order
     written(tmp_path, docs)
     fakes.score = staticmethod(OptionOrders())
-    found = checked(tmp_path, budget=270)
-    (step,) = found.plan.steps
-    assert (found.verdicts[0].verdict, step.n_questions) == (VerdictWord.NONE_FOUND, 30)
-    assert not [continuation for _, continuation in fakes.asked if "71" in continuation]
+    outcome = checked(tmp_path, budget=270)
+    (step,) = outcome.plan.steps
+    assert (outcome.verdicts[0].verdict, step.n_questions) == (VerdictWord.NONE_FOUND, 30)
+    assert not [continuation for _, continuation in fakes.requests if "71" in continuation]
 
 
 @pytest.mark.model
@@ -77,7 +77,7 @@ def test_a_budget_for_less_than_a_verdict_is_refused_before_anything_is_asked(
     written(tmp_path, questions(60))
     with pytest.raises(ValueError, match=r"budget is 100, but a verdict needs 20 questions and .* 180 requests"):
         checked(tmp_path, budget=100)
-    assert not fakes.asked
+    assert not fakes.requests
 
 
 @pytest.mark.model
@@ -90,9 +90,9 @@ def test_a_small_benchmark_is_asked_in_as_many_orders_as_the_budget_has_and_noth
     assert (step.n_questions, step.n_requests) == (30, 30 * (12 + 2 * 12))
     assert step.note.startswith("12 orders each")
     written(tmp_path, questions(5), "five.jsonl")
-    found = checked(tmp_path, tmp_path / "five.jsonl", budget=2_000)
-    assert found.plan.steps[0].note == "5 questions are too few for a verdict, which needs 20"
-    assert found.verdicts[0].verdict == VerdictWord.NO_VERDICT
+    outcome = checked(tmp_path, tmp_path / "five.jsonl", budget=2_000)
+    assert outcome.plan.steps[0].note == "5 questions are too few for a verdict, which needs 20"
+    assert outcome.verdicts[0].verdict == VerdictWord.NO_VERDICT
 
 
 @pytest.mark.model
@@ -101,8 +101,8 @@ def test_two_options_have_two_orders_and_what_would_do_more_leaves_the_budget_ou
 ) -> None:
     fakes.score = staticmethod(OptionOrders())
     written(tmp_path, questions(60, 2))
-    found = checked(tmp_path, budget=256, detect="25%")
-    (step,), (verdict,) = found.plan.steps, found.verdicts
+    outcome = checked(tmp_path, budget=256, detect="25%")
+    (step,), (verdict,) = outcome.plan.steps, outcome.verdicts
     assert step.note.startswith("2 orders each")
     assert verdict.verdict == VerdictWord.INCONCLUSIVE
     assert "--budget" not in verdict.summary

@@ -21,24 +21,26 @@ OF_ALL_ROWS |= {"digest", "accuracy_clean", "accuracy_clean_low", "accuracy_clea
 def otherwise(doc: dict[str, Any]) -> dict[str, Any]:
     """The same question, typed by someone else."""
     text = unicodedata.normalize("NFD", doc["question"]).upper()
-    return doc | {"question": f" {text.replace(' ', '  ')}", "choices": [one.title() for one in doc["choices"]]}
+    return doc | {"question": f" {text.replace(' ', '  ')}", "choices": [option.title() for option in doc["choices"]]}
 
 
-def numbers(one: CheckedTask) -> dict[str, Any]:
-    return {name: value for name, value in one.values.items() if name not in OF_ALL_ROWS}
+def numbers(verdict: CheckedTask) -> dict[str, Any]:
+    return {name: value for name, value in verdict.values.items() if name not in OF_ALL_ROWS}
 
 
 def details(folder: Path) -> list[dict[str, Any]]:
-    """Of each audit: the numbers about the verdict, and those that the harness's table shows."""
-    found = []
+    """Return of each audit the numbers about the verdict, and those that the harness's table shows."""
+    groups = []
     for file in sorted((folder / "out" / "runs").rglob("results_*.json")):
         content = json.loads(file.read_text())
-        for name, own in content.get("leakage_details", {}).items():
-            verdict = {key: value for key, value in own.get("verdict", {}).items() if key != "sentence"}
-            hidden = {key: value for key, value in own.items() if key not in ("verdict", "copies_left_out")}
+        for name, details_of_task in content.get("leakage_details", {}).items():
+            verdict = {key: value for key, value in details_of_task.get("verdict", {}).items() if key != "sentence"}
+            hidden = {
+                key: value for key, value in details_of_task.items() if key not in ("verdict", "copies_left_out")
+            }
             shown = {key: value for key, value in content["results"][name].items() if key != "sample_len"}
-            found.append({"verdict": verdict, **hidden, **shown})
-    return sorted(found, key=lambda one: one["alias"])
+            groups.append({"verdict": verdict, **hidden, **shown})
+    return sorted(groups, key=lambda group: group["alias"])
 
 
 @pytest.mark.parametrize("order", ["each twice in a row", "the whole file twice", "typed by someone else"])
@@ -68,8 +70,8 @@ def test_a_file_with_every_row_twice_has_the_numbers_of_the_file_without(
 def test_questions_are_drawn_and_not_copies(tmp_path: Path) -> None:
     docs = questions(30, n_options=3)
     file = written(tmp_path, docs + list(map(otherwise, docs)))
-    (one,) = checked(tmp_path, file, questions=24).verdicts
-    assert (one.n, one.n_copies, one.n_tested) == (24, 0, 24)
+    (verdict,) = checked(tmp_path, file, questions=24).verdicts
+    assert (verdict.n, verdict.n_copies, verdict.n_tested) == (24, 0, 24)
 
 
 def test_too_few_questions_are_not_enough_as_copies(tmp_path: Path) -> None:

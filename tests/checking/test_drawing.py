@@ -39,8 +39,8 @@ def test_every_question_is_drawn_equally_often() -> None:
 def test_a_question_is_found_by_its_row_else_by_its_text() -> None:
     same_row = PlacedRow("a", 4, "hash 1", "other text")
     same_text = PlacedRow("b", 5, "other hash", "text 2")
-    asked = rows(4)
-    assert found_among([same_row, same_text], asked) == [(asked[1], same_row), (asked[2], same_text)]
+    docs = rows(4)
+    assert found_among([same_row, same_text], docs) == [(docs[1], same_row), (docs[2], same_text)]
     # rows of an unknown schema have an empty text
     assert found_among([PlacedRow("a", 0, "x", "")], [PlacedRow("b", 0, "y", "")]) == []
 
@@ -56,8 +56,8 @@ def test_an_audit_is_the_same_if_its_detectors_are_among_those_of_the_task() -> 
     row = PlacedRow("-0.1", 0, "hash", "content")
 
     def run(*detectors: str) -> PresentRun:
-        asked = {"leakage_perm": frozenset({"hash"})}
-        return PresentRun(asked, {"-0.1": "rows"}, (), {"leakage_perm": frozenset(detectors)})
+        default_detectors = {"leakage_perm": frozenset({"hash"})}
+        return PresentRun(default_detectors, {"-0.1": "rows"}, (), {"leakage_perm": frozenset(detectors)})
 
     assert run("outlier:delta=-0.1").is_of("leakage_perm", [row], loaded)
     assert not run("outlier").is_of("leakage_perm", [row], loaded)

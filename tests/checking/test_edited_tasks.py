@@ -43,7 +43,7 @@ LETTERS = '["A", "B", "C", "D"]'
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a task whose prompts are made by a module that another one imports."""
+    """Return the folder of a task whose prompts are made by a module that another one imports."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
     monkeypatch.setattr("sys.path", [*sys.path])
     for name in [name for name in sys.modules if name.startswith("wording_of_tasks")]:
@@ -85,14 +85,14 @@ def test_what_was_edited_is_asked_again_as_it_is(
     name, before, after, shown = EDITS[edit]
     of_quiz(folder)
     edited(folder / "tasks" / name, before, after, is_kept)
-    fakes.asked.clear()
+    fakes.requests.clear()
     again = of_quiz(folder)
     assert statuses(again)["accuracy"] == StepStatus.TO_RUN
-    assert fakes.asked
-    asked_for_accuracy = [context for context, _ in fakes.asked if "Answer:" in context or "Reply::" in context]
+    assert fakes.requests
+    asked_for_accuracy = [context for context, _ in fakes.requests if "Answer:" in context or "Reply::" in context]
     assert all(shown in context for context in asked_for_accuracy[: len(DOCS)])
     fresh = of_quiz(folder, out="fresh")
-    assert [one.accuracy for one in again.verdicts] == [one.accuracy for one in fresh.verdicts]
+    assert [verdict.accuracy for verdict in again.verdicts] == [verdict.accuracy for verdict in fresh.verdicts]
     assert statuses(of_quiz(folder, dry_run=True))["accuracy"] == StepStatus.THERE
 
 

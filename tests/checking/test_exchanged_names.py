@@ -22,7 +22,7 @@ ROWS = word_problems(120)
 MOODS = [
     {
         "question": f"{row['question'].split()[0]} went by {road(number)} and came home late.",
-        "choices": [town(own + number)[::-1] for own in (100, 300, 500)],
+        "choices": [town(first + number)[::-1] for first in (100, 300, 500)],
         "answer": number % 3,
     }
     for number, row in enumerate(ROWS)
@@ -49,8 +49,8 @@ def test_a_task_that_generates_its_answers_is_checked_by_its_names(fakes: type[N
     assert "The published" not in verdict.summary
     page = (folder / "out" / "leakage.html").read_text(encoding="utf-8")
     assert "published names" in page
-    asked = [text for context, text in fakes.asked]
-    assert len(asked) > 120 * 15
+    texts = [text for context, text in fakes.requests]
+    assert len(texts) > 120 * 15
 
 
 def test_memory_of_the_rows_is_evidence_and_fails_the_command(fakes: type[NamedFake], folder: Path) -> None:
@@ -66,9 +66,9 @@ def test_memory_of_the_rows_is_evidence_and_fails_the_command(fakes: type[NamedF
 
 def test_the_same_check_again_asks_nothing_and_another_sample_is_a_second_look(fakes, folder: Path) -> None:
     first = of_task(folder, questions=60)
-    fakes.asked.clear()
+    fakes.requests.clear()
     again = of_task(folder, questions=60)
-    assert (fakes.asked, again.verdicts) == ([], first.verdicts)
+    assert (fakes.requests, again.verdicts) == ([], first.verdicts)
     assert [verdict.look for verdict in of_task(folder, questions=90).verdicts] == [2]
     assert (first.verdicts[0].look, first.verdicts[0].n) == (1, 60)
     (few,) = of_task(folder, questions=30, detect="25%", out="few").verdicts
@@ -137,7 +137,7 @@ def test_the_train_split_is_audited_as_a_positive_control(fakes: type[NamedFake]
     assert of_task(folder).plan.to_run == []
 
 
-def test_who_reads_the_folder_of_a_check_is_not_told_that_the_benchmark_was_seen(fakes, folder: Path) -> None:
+def test_who_reads_the_folder_of_a_check_does_not_learn_that_the_benchmark_was_seen(fakes, folder: Path) -> None:
     fakes.score = staticmethod(fond_of_rows(with_train_split(folder)))
     (verdict,) = of_task(folder).verdicts
     (annotation,) = annotate([folder / "out"])
@@ -146,7 +146,7 @@ def test_who_reads_the_folder_of_a_check_is_not_told_that_the_benchmark_was_seen
     assert [row.verdict.word for row in control.rows] == ["strong evidence"], "it is read where it is named"
 
 
-def test_who_reads_the_folder_of_a_check_is_told_nothing_of_its_unseen_rows(fakes, folder: Path) -> None:
+def test_who_reads_the_folder_of_a_check_learns_nothing_of_its_unseen_rows(fakes, folder: Path) -> None:
     others = word_problems(90, seed=2)
     fakes.score = staticmethod(fond_of_rows(others))
     of_task(folder, unseen=str(written(folder, others, "others.jsonl")))
@@ -157,7 +157,7 @@ def test_who_reads_the_folder_of_a_check_is_told_nothing_of_its_unseen_rows(fake
     assert [row.verdict.word for row in control.rows] == ["strong evidence"], "it is read where it is named"
 
 
-def test_a_train_split_without_names_is_told_in_the_verdict(fakes: type[NamedFake], folder: Path) -> None:
+def test_a_train_split_without_names_is_reported_in_the_verdict(fakes: type[NamedFake], folder: Path) -> None:
     robes = [{"question": f"A robe takes {n % 9} bolts of {town(n)}.", "answer": ""} for n in range(30)]
     write_generating_task(folder / "tasks", "sums", ROWS, robes)
     (verdict,) = of_task(folder).verdicts
@@ -199,7 +199,7 @@ def test_what_only_options_use_is_refused_and_a_damaged_control_early(fakes, fol
     (folder / "broken.jsonl").write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match="broken.jsonl.* is not valid JSON"):
         of_task(folder, positive_control=str(folder / "broken.jsonl"))
-    assert fakes.asked == []
+    assert fakes.requests == []
 
 
 def test_option_orders_have_a_positive_control_too(fakes: type[NamedFake], tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def of_three_options(tmp_path: Path) -> Path:
 def test_few_options_are_checked_by_their_orders_and_by_names(fakes: type[NamedFake], of_three_options: Path) -> None:
     tasks = str(of_three_options / "tasks")
     outcome = checked(of_three_options, "moods", include_path=tasks, questions=40)
-    asked = {step.what: (step.status, step.n_questions) for step in outcome.plan.steps}
-    assert asked["option orders"] == ("to run", 40)
-    assert asked["exchanged names"] == ("to run", 40)
+    steps = {step.what: (step.status, step.n_questions) for step in outcome.plan.steps}
+    assert steps["option orders"] == ("to run", 40)
+    assert steps["exchanged names"] == ("to run", 40)
     (verdict,) = outcome.verdicts
     assert verdict.pvalue == pytest.approx(min(1, 2 * min(verdict.pvalue_orders, verdict.pvalue_names)))
     assert verdict.look == 1
@@ -278,7 +278,9 @@ def test_unseen_rows_say_how_much_of_the_preference_is_natural(fakes: type[Named
 
 def test_unseen_rows_that_are_in_the_benchmark_are_not_used(fakes: type[NamedFake], folder: Path) -> None:
     outcome = of_task(folder, unseen=str(written(folder, ROWS[:60], "others.jsonl")))
-    assert any("60 of the 60 questions that the model is said not to have seen" in one for one in outcome.problems)
+    assert any(
+        "60 of the 60 questions that the model is said not to have seen" in problem for problem in outcome.problems
+    )
     assert "are natural by" not in outcome.verdicts[0].sentence
 
 
@@ -308,7 +310,7 @@ def fond_of_numbers(rows: Sequence[Mapping[str, str]]) -> Callable[[str, str], f
 def test_numbers_alone_have_no_verdict_and_the_plan_says_what_would_give_one(fakes, without_names: Path) -> None:
     with pytest.raises(ValueError, match=r"published numbers without having seen them.*--reference.*--unseen FILE"):
         of_task(without_names)
-    assert fakes.asked == []
+    assert fakes.requests == []
 
 
 def test_numbers_are_tested_beside_a_reference(fakes: type[NamedFake], without_names: Path) -> None:

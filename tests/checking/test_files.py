@@ -30,7 +30,7 @@ def folder(place: Path) -> Path:
 
 
 def words(outcome: Any) -> dict[str, str]:
-    return {one.task: one.verdict for one in outcome.verdicts}
+    return {verdict.task: verdict.verdict for verdict in outcome.verdicts}
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -114,7 +114,7 @@ def test_questions_whose_orders_cannot_be_asked_are_counted_with_the_reason_in_t
     assert " Not tested: 10 questions (reason: all orders of its 4 option(s) read the same" in verdict.figures
 
 
-def test_workers_are_told_of_rows_that_hold_no_question_too(tmp_path: Path) -> None:
+def test_workers_are_informed_of_rows_that_hold_no_question_too(tmp_path: Path) -> None:
     docs = [{"question": "Which?", "choices": ["red"], "answer": 0}, *CLEAN]
     settings = {"model": "fake", "engine": "local", "dry_run": True, "output_path": tmp_path / "out"}
     outcome = run_plan(check_plan({**settings, "tasks": str(written(tmp_path, docs))}))
@@ -131,20 +131,20 @@ def test_one_file_spelled_in_two_ways_is_one_benchmark(tmp_path: Path, monkeypat
 
 
 def test_a_file_is_judged_though_the_include_path_has_a_task_of_its_name(tmp_path: Path) -> None:
-    own = folder(tmp_path / "tasks")
-    write_task(own, "quiz", CLEAN, **LETTERED)
+    tasks = folder(tmp_path / "tasks")
+    write_task(tasks, "quiz", CLEAN, **LETTERED)
     file = written(tmp_path, SEEN)
-    assert words(checked(tmp_path, file, include_path=own)) == {"own_quiz": VerdictWord.STRONG_EVIDENCE}
-    both = checked(tmp_path, tasks=[str(file), "quiz"], include_path=own)
+    assert words(checked(tmp_path, file, include_path=tasks)) == {"own_quiz": VerdictWord.STRONG_EVIDENCE}
+    both = checked(tmp_path, tasks=[str(file), "quiz"], include_path=tasks)
     assert words(both) == {"own_quiz": VerdictWord.STRONG_EVIDENCE, "quiz": VerdictWord.NONE_FOUND}
 
 
 def test_a_task_is_judged_though_an_earlier_check_had_a_file_of_its_name(tmp_path: Path) -> None:
     assert words(checked(tmp_path, written(tmp_path, SEEN))) == {"quiz": VerdictWord.STRONG_EVIDENCE}
-    own = folder(tmp_path / "tasks")
-    write_task(own, "quiz", CLEAN, **LETTERED)
+    tasks = folder(tmp_path / "tasks")
+    write_task(tasks, "quiz", CLEAN, **LETTERED)
     other = written(tmp_path, CLEAN, "other.jsonl")
-    assert words(checked(tmp_path, tasks=[str(other), "quiz"], include_path=own)) == {
+    assert words(checked(tmp_path, tasks=[str(other), "quiz"], include_path=tasks)) == {
         "other": VerdictWord.NONE_FOUND,
         "quiz": VerdictWord.NONE_FOUND,
     }
@@ -159,7 +159,7 @@ def test_a_file_named_like_an_audit_of_another_one_does_not_replace_it(tmp_path:
 
 
 @pytest.mark.parametrize("other", ["Quiz!.jsonl", "quiz.json", "-quiz-.jsonl"])
-def test_files_of_one_folder_with_names_that_cannot_be_told_apart_are_refused(tmp_path: Path, other: str) -> None:
+def test_files_of_one_folder_with_names_that_cannot_be_distinguished_are_refused(tmp_path: Path, other: str) -> None:
     files = [str(written(tmp_path, docs, name)) for docs, name in ((CLEAN, "quiz.jsonl"), (SEEN, other))]
     with pytest.raises(ValueError, match="whose tasks would have one name; rename one of the files"):
         checked(tmp_path, tasks=files)
@@ -176,7 +176,7 @@ def test_files_of_one_folder_with_names_that_cannot_be_told_apart_are_refused(tm
         (["/x/own_mmlu.jsonl", "/y/mmlu.jsonl"], ["x_own_mmlu", "y_mmlu"]),
     ],
 )
-def test_as_many_folders_are_named_as_tell_files_apart(paths: list[str], names: list[str]) -> None:
+def test_as_many_folders_are_named_as_distinguish_files(paths: list[str], names: list[str]) -> None:
     files = list(map(Path, paths))
     expected = dict(zip(files, names, strict=True))
     assert names_from_files(files, OTHERS) == names_from_files(files[::-1], OTHERS) == expected

@@ -10,7 +10,7 @@ import pytest
 from lm_eval_leakage.harness.auditable import Coverage
 from lm_eval_leakage.jobs.check import check
 from tests.checking.conftest import NamedFake
-from tests.installed_tasks import InstalledTask, found_of, given_rows, one_of_each_family
+from tests.installed_tasks import InstalledTask, coverage_of, given_rows, one_of_each_family
 
 
 def planned(task: InstalledTask, rows: list[dict[str, object]], folder: Path) -> str:
@@ -32,7 +32,7 @@ def test_a_task_of_each_family_has_a_plan_or_one_sentence(fakes: type[NamedFake]
     datasets.disable_progress_bars()
     statuses = []
     for task in one_of_each_family():
-        rows, status, reason = found_of(task)
+        rows, status, reason = coverage_of(task)
         sentence = planned(task, rows, tmp_path)
         statuses.append(status)
         assert len(f"{reason}{sentence}".splitlines()) == 1, (task.name, reason, sentence)

@@ -25,7 +25,7 @@ def killed_at(request: int, fakes: type[NamedFake], output: Path, file: Path) ->
     """Runs the check in a fork, which is killed before this request is answered."""
 
     def score(context: str, continuation: str) -> float:
-        if len(fakes.asked) == request:
+        if len(fakes.requests) == request:
             os.kill(os.getpid(), signal.SIGKILL)
         return NamedFake.score(context, continuation)
 
@@ -41,12 +41,12 @@ def test_a_check_that_is_killed_again_and_again_continues(
 ) -> None:
     monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", KEPT)
     file = written(tmp_path, questions(N))
-    whole, n = checked(tmp_path, file, "whole"), len(fakes.asked)
-    fakes.asked.clear()
+    whole, n = checked(tmp_path, file, "whole"), len(fakes.requests)
+    fakes.requests.clear()
     for request in KILLS:
         killed_at(request, fakes, tmp_path / "out", file)
     assert checked(tmp_path, file).verdicts == whole.verdicts
-    assert len(fakes.asked) <= n - sum(KILLS) + len(KILLS) * KEPT
+    assert len(fakes.requests) <= n - sum(KILLS) + len(KILLS) * KEPT
     assert not list((tmp_path / "out").rglob("responses_*"))
 
 
@@ -57,6 +57,6 @@ def test_a_draw_that_a_kill_left_complete_and_unpublished_does_not_pass_for_anot
     folder = CampaignFolder(tmp_path / "out")
     folder.work_of(left).mkdir(parents=True, exist_ok=True)
     folder.run_of(left).rename(folder.work_of(left) / "1")
-    (one,) = checked(tmp_path, file, questions=35).verdicts
+    (verdict,) = checked(tmp_path, file, questions=35).verdicts
     (whole,) = checked(tmp_path, file, "whole", questions=35).verdicts
-    assert (one.n_tested, one.pvalue) == (whole.n_tested, whole.pvalue) == (35, whole.pvalue)
+    assert (verdict.n_tested, verdict.pvalue) == (whole.n_tested, whole.pvalue) == (35, whole.pvalue)

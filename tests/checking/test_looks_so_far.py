@@ -30,8 +30,8 @@ TOLD = Provenance("m", asked_as="hf")
 
 
 def checked(folder: Path, **given: Any) -> CheckedTask:
-    (one,) = checked_with(folder, **given).verdicts
-    return one
+    (verdict,) = checked_with(folder, **given).verdicts
+    return verdict
 
 
 @pytest.mark.model
@@ -40,18 +40,18 @@ def test_more_questions_are_another_look_and_the_same_ones_are_not(fakes: type[N
     docs = questions(120)
     written(tmp_path, docs)
     fakes.score = staticmethod(OptionOrders(docs, (2.0, 0.6)))
-    found = [checked(tmp_path, questions=n) for n in (10, 40, 80, "all")]
-    assert [one.look for one in found] == [None, 1, 2, 3]  # of ten questions there is no p-value
-    for one in found[1:]:
-        assert one.pvalue_adjusted == pytest.approx(min(1.0, one.pvalue / SPENT[one.look]))
-        told = f"after adjustment for look {one.look} at this benchmark in this folder"
+    verdicts = [checked(tmp_path, questions=n) for n in (10, 40, 80, "all")]
+    assert [verdict.look for verdict in verdicts] == [None, 1, 2, 3]  # of ten questions there is no p-value
+    for later in verdicts[1:]:
+        assert later.pvalue_adjusted == pytest.approx(min(1.0, later.pvalue / SPENT[later.look]))
+        clause = f"after adjustment for look {later.look} at this benchmark in this folder"
         page = (tmp_path / "out" / "leakage.html").read_text()
-        assert [told in text for text in (one.summary, one.sentence, one.citation)] == [one.look > 1] * 3
+        assert [clause in text for text in (later.summary, later.sentence, later.citation)] == [later.look > 1] * 3
     assert "look 3 at this benchmark in this folder" in page
     (record,) = json.loads((tmp_path / "out" / "verdicts.json").read_text())["verdicts"]
     assert record["look"] == 3
     before = (tmp_path / "out" / LOOKS).read_text()
-    assert checked(tmp_path, questions=40) == found[1]
+    assert checked(tmp_path, questions=40) == verdicts[1]
     assert (tmp_path / "out" / LOOKS).read_text() == before
     assert [look.number for look in read_looks(tmp_path / "out")] == [1, 2, 3]
     assert checked(tmp_path, questions=40, seed=4).look == 4
@@ -78,12 +78,12 @@ def test_looks_by_runs_that_do_not_say_their_model_are_counted_apart(fakes: type
 @pytest.mark.usefixtures("only_given_tasks", "fakes")
 def test_the_sentence_has_the_digest_by_which_looks_know_the_benchmark(tmp_path: Path) -> None:
     written(tmp_path, questions(40))
-    one = checked(tmp_path)
+    verdict = checked(tmp_path)
     (look,) = read_looks(tmp_path / "out")
-    assert look.model.endswith(f" on quiz [{one.digest}]")
-    assert f"on 40 questions of quiz (digest {one.digest}) by" in one.citation
+    assert look.model.endswith(f" on quiz [{verdict.digest}]")
+    assert f"on 40 questions of quiz (digest {verdict.digest}) by" in verdict.citation
     written(tmp_path, questions(41)[1:])
-    assert checked(tmp_path, out="other").digest != one.digest
+    assert checked(tmp_path, out="other").digest != verdict.digest
 
 
 @pytest.mark.usefixtures("only_given_tasks")
@@ -102,7 +102,7 @@ def test_a_file_of_looks_that_was_changed_is_refused_before_a_model_is_loaded(
 # ---------------------------------------------------------------------- verdicts
 
 
-def asked(n: int, benchmark: str = "mmlu") -> list[Any]:
+def audited_questions(n: int, benchmark: str = "mmlu") -> list[Any]:
     return [audited(number, benchmark=benchmark, orders=OrderAnswers((-1.0, -2.0))) for number in range(n)]
 
 
@@ -114,24 +114,27 @@ def findings(
     benchmarks: Mapping[str, str] | None = None,
     asked_as: str = "",
 ) -> TaskFindings:
-    """asked_as: the benchmark of the questions, if another"""
+    """Return the findings on a task.
+
+    asked_as: the benchmark of the questions, if another
+    """
     tasks = {task: "d"} if benchmarks is None else benchmarks
-    own = [one for name in tasks for one in asked(n, asked_as or name)]
-    found = annotation(*own, rows=rows or (row(task, verdict=verdict(0.5), provenance=TOLD),), model=model)
-    return TaskFindings(NamedModel("hf", {"pretrained": model}), task, found, tasks)
+    questions = [question for name in tasks for question in audited_questions(n, asked_as or name)]
+    result = annotation(*questions, rows=rows or (row(task, verdict=verdict(0.5), provenance=TOLD),), model=model)
+    return TaskFindings(NamedModel("hf", {"pretrained": model}), task, result, tasks)
 
 
 def looked(folder: Path, *tasks: TaskFindings) -> list[Any]:
-    return [one.verdict for found in at_their_looks(tasks, folder) for one in found.annotation.rows]
+    return [row.verdict for annotated in at_their_looks(tasks, folder) for row in annotated.annotation.rows]
 
 
 def test_the_word_is_that_of_the_look(tmp_path: Path) -> None:
     words = []
     for n in (20, 30, 40):
-        (one,) = looked(tmp_path, findings("mmlu", row(verdict=verdict(0.001), provenance=TOLD), n=n))
-        assert one.level == pytest.approx(0.01 * SPENT[one.look])
-        assert one.pvalue == 0.001
-        words.append((one.look, one.word))
+        (adjusted_verdict,) = looked(tmp_path, findings("mmlu", row(verdict=verdict(0.001), provenance=TOLD), n=n))
+        assert adjusted_verdict.level == pytest.approx(0.01 * SPENT[adjusted_verdict.look])
+        assert adjusted_verdict.pvalue == 0.001
+        words.append((adjusted_verdict.look, adjusted_verdict.word))
     assert words == [(1, VerdictWord.EVIDENCE), (2, VerdictWord.EVIDENCE), (3, VerdictWord.INCONCLUSIVE)]
 
 
@@ -139,21 +142,21 @@ def test_a_first_stage_and_the_whole_spend_together_what_one_look_does(tmp_path:
     """Bonferroni: evidence at a tenth of the level by the first stage, or evidence by all questions."""
 
     def staged(pvalue: float) -> Any:
-        found = findings("mmlu", row(verdict=verdict(pvalue), provenance=TOLD))
-        return looked(tmp_path, replace(found, staged=True))[0]
+        result = findings("mmlu", row(verdict=verdict(pvalue), provenance=TOLD))
+        return looked(tmp_path, replace(result, staged=True))[0]
 
-    one = staged(0.2)
-    assert not ends_first_stage(one)
-    first_stage = 0.01 * SPENT[1] - one.level
+    whole = staged(0.2)
+    assert not ends_first_stage(whole)
+    first_stage = 0.01 * SPENT[1] - whole.level
     assert first_stage == pytest.approx(0.1 * 0.01 * SPENT[1])
     for share, word in (
         (0.99, VerdictWord.EVIDENCE),
         (1.01, VerdictWord.EVIDENCE),
         (0.01, VerdictWord.STRONG_EVIDENCE),
     ):
-        found = staged(share * first_stage)
-        assert (found.word, ends_first_stage(found)) == (word, share < 1)
-    assert not ends_first_stage(replace(one, tested=replace(one.tested, pvalue=math.nan)))
+        second = staged(share * first_stage)
+        assert (second.word, ends_first_stage(second)) == (word, share < 1)
+    assert not ends_first_stage(replace(whole, tested=replace(whole.tested, pvalue=math.nan)))
 
 
 def test_looks_and_verdicts_that_are_shown_together_are_both_adjusted_for(tmp_path: Path) -> None:
@@ -176,8 +179,8 @@ def test_members_and_subjects_are_at_the_look_of_the_group_that_was_asked_for(tm
     tasks = {"mmlu_a": "d", "mmlu_b": "e", "mmlu_without_audit": ""}
     alone = findings("mmlu_a", n=20, benchmarks={"mmlu_a": "d"})
     for n, look in ((20, 1), (21, 2)):
-        found = looked(tmp_path, findings("mmlu", *rows, n=n, benchmarks=tasks), alone)
-        assert [one.look for one in found] == [look, look, look, 1]
+        verdicts = looked(tmp_path, findings("mmlu", *rows, n=n, benchmarks=tasks), alone)
+        assert [verdict.look for verdict in verdicts] == [look, look, look, 1]
     assert [look.model.partition(" on ")[2].partition(" ")[0] for look in read_looks(tmp_path)] == [
         "mmlu",
         "mmlu_a",
@@ -195,14 +198,14 @@ def test_subjects_of_a_task_that_is_asked_for_alone_and_in_a_group_are_adjusted_
         row("quiz", verdict=verdict(0.004), provenance=TOLD),
         *(row(f"quiz/{name}", "subject", verdict=verdict(p)) for name, p in (("a", 0.01), ("b", 0.4), ("c", 0.5))),
     ]
-    found = looked(tmp_path, findings("grp", *of_group, benchmarks={"quiz": "d"}), findings("quiz", *alone))
-    assert [one.n_together for one in found] == [2, 1, 2, 2, 2, 3, 3, 3]
-    assert [one.adjusted for one in found[1:5]] == pytest.approx(
+    verdicts = looked(tmp_path, findings("grp", *of_group, benchmarks={"quiz": "d"}), findings("quiz", *alone))
+    assert [verdict.n_together for verdict in verdicts] == [2, 1, 2, 2, 2, 3, 3, 3]
+    assert [verdict.adjusted for verdict in verdicts[1:5]] == pytest.approx(
         [0.4, 0.4 / SPENT[1], 0.5 / SPENT[1], 0.008 / SPENT[1]]
     )
 
 
-def test_questions_of_given_runs_under_another_name_are_told_apart_too(tmp_path: Path) -> None:
+def test_questions_of_given_runs_under_another_name_are_kept_apart_too(tmp_path: Path) -> None:
     """Else all of their looks would be the first one."""
     for n in (20, 21):
         at_their_looks([findings(n=n, asked_as="other name")], tmp_path)

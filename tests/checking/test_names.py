@@ -76,11 +76,19 @@ def of(folder: Path, tasks: Path, names: str, more: str = "", **given: Any) -> A
     return checked(folder, tasks=names, include_path=tasks, **given)
 
 
-def told(outcome: Any) -> dict[str, tuple[Any, ...]]:
-    """What does not depend on the other names."""
+def figures(outcome: Any) -> dict[str, tuple[Any, ...]]:
+    """Return the figures of each verdict that do not depend on the other names."""
     return {
-        one.task: (one.pvalue, one.n, one.n_tested, one.flagged, one.accuracy, one.look, one.seed)
-        for one in outcome.verdicts
+        verdict.task: (
+            verdict.pvalue,
+            verdict.n,
+            verdict.n_tested,
+            verdict.flagged,
+            verdict.accuracy,
+            verdict.look,
+            verdict.seed,
+        )
+        for verdict in outcome.verdicts
     }
 
 
@@ -91,17 +99,17 @@ def told(outcome: Any) -> dict[str, tuple[Any, ...]]:
 )
 def test_each_name_has_the_verdict_that_it_has_alone(finished: Callable[..., Any], names: str, n: int | str) -> None:
     outcome = finished(names, n)
-    asked = [*told(outcome)]
-    assert {*asked} == {
-        one for name in names.split(",") for one in (DOCS if name in ("quiz_*", "all_of_them") else [name])
+    names_asked = [*figures(outcome)]
+    assert {*names_asked} == {
+        task for name in names.split(",") for task in (DOCS if name in ("quiz_*", "all_of_them") else [name])
     }
-    assert len(outcome.verdicts) == len(asked)
-    for name in asked:
-        assert told(outcome)[name] == told(finished(name, n))[name], name
-    assert {name: f"m, {name}:" in " ".join(outcome.failed) for name in asked} == {
-        one.task: one.verdict in ALARMING for one in outcome.verdicts
+    assert len(outcome.verdicts) == len(names_asked)
+    for name in names_asked:
+        assert figures(outcome)[name] == figures(finished(name, n))[name], name
+    assert {name: f"m, {name}:" in " ".join(outcome.failed) for name in names_asked} == {
+        task.task: task.verdict in ALARMING for task in outcome.verdicts
     }
-    assert {one.n_adjusted for one in outcome.verdicts} == {len(asked)}
+    assert {task.n_adjusted for task in outcome.verdicts} == {len(names_asked)}
     assert outcome.problems == ()
 
 
@@ -110,7 +118,7 @@ def test_the_same_names_again_have_the_same_verdicts(tasks: Path, finished: Call
     outcome = finished("quiz_*,grp,quiz_a", n)
     again = of(folder_of(outcome).parent, tasks, "quiz_*,grp,quiz_a", questions=n)
     assert not again.plan.to_run
-    assert told(again) == told(outcome)
+    assert figures(again) == figures(outcome)
 
 
 def test_a_contaminated_member_is_not_hidden_by_its_group(tmp_path: Path, fakes: type[NamedFake]) -> None:
@@ -120,20 +128,25 @@ def test_a_contaminated_member_is_not_hidden_by_its_group(tmp_path: Path, fakes:
     write_task(tasks, "clean", questions(150, n_options=3, seed=5), **LETTERED)
     write_group(tasks, "wide", ["quiz_a", "clean"])
     fakes.score = staticmethod(OptionOrders(DOCS["quiz_a"], (0.6, 0.1)))
-    found = of(tmp_path, tasks, "wide,quiz_a")
-    words = {one.task: one.verdict for one in found.verdicts}
+    outcome = of(tmp_path, tasks, "wide,quiz_a")
+    words = {verdict.task: verdict.verdict for verdict in outcome.verdicts}
     assert words["quiz_a"] in ALARMING
     assert words["wide"] not in ALARMING
-    assert [sentence.partition(":")[0] for sentence in found.failed] == ["m, quiz_a"]
+    assert [sentence.partition(":")[0] for sentence in outcome.failed] == ["m, quiz_a"]
 
 
 def test_the_page_and_the_records_have_each_name_once_and_flagged_questions_once(finished: Callable[..., Any]) -> None:
-    found = finished("quiz_a,grp")
-    page = found.page.read_text()
-    records = json.loads((folder_of(found) / "verdicts.json").read_text())
-    assert [one["task"] for one in records["verdicts"]] == ["quiz_a", "grp"]
+    outcome = finished("quiz_a,grp")
+    page = outcome.page.read_text()
+    records = json.loads((folder_of(outcome) / "verdicts.json").read_text())
+    assert [record["task"] for record in records["verdicts"]] == ["quiz_a", "grp"]
     listed = json.loads(re.search(r'<script type="application/json">(.*?)</script>', page)[1])
-    flagged = {one.doc_hash for part in found.annotations for one in part.audited_questions if one.flagged}
+    flagged = {
+        audited_question.doc_hash
+        for part in outcome.annotations
+        for audited_question in part.audited_questions
+        if audited_question.flagged
+    }
     assert len(listed) == len(flagged) >= 20
     assert page.count('<section class="model"') == 1
     assert "task in grp" in page
@@ -153,14 +166,14 @@ def test_given_runs_of_a_group_or_of_its_members_answer_each_name(
     outcome = of(tmp_path, tasks, names, runs=folder_of(finished(given)) / "runs")
     assert not outcome.plan.to_run
     fresh = finished(names)
-    assert told(outcome) == told(fresh)
-    assert [one.verdict for one in outcome.verdicts] == [one.verdict for one in fresh.verdicts]
+    assert figures(outcome) == figures(fresh)
+    assert [verdict.verdict for verdict in outcome.verdicts] == [verdict.verdict for verdict in fresh.verdicts]
 
 
 def test_audits_that_were_given_without_a_run_are_judged_by_name(tmp_path: Path, tasks: Path) -> None:
     of(tmp_path, tasks, "grp", "accuracy: false", out="given")
     outcome = of(tmp_path, tasks, "quiz_b,quiz_a", "accuracy: false", runs=tmp_path / "given" / "runs")
-    assert [(one.task, one.verdict) for one in outcome.verdicts] == [
+    assert [(verdict.task, verdict.verdict) for verdict in outcome.verdicts] == [
         ("quiz_b", VerdictWord.NONE_FOUND),
         ("quiz_a", VerdictWord.STRONG_EVIDENCE),
     ]
@@ -168,17 +181,17 @@ def test_audits_that_were_given_without_a_run_are_judged_by_name(tmp_path: Path,
 
 def test_the_reference_and_the_model_are_compared_name_by_name(tmp_path: Path, tasks: Path) -> None:
     outcome = of(tmp_path, tasks, "quiz_a,grp", reference="pretrained=other", questions=24)
-    assert [one.basis for one in outcome.verdicts] == ["reference", "reference"]
+    assert [verdict.basis for verdict in outcome.verdicts] == ["reference", "reference"]
     for name in ("quiz_a", "grp"):
         alone = of(tmp_path, tasks, name, reference="pretrained=other", questions=24, out=f"alone {name}")
-        assert told(alone)[name] == told(outcome)[name]
+        assert figures(alone)[name] == figures(outcome)[name]
 
 
 def test_another_set_of_names_in_one_folder_keeps_the_other_verdicts_apart(tmp_path: Path, tasks: Path) -> None:
     first = of(tmp_path, tasks, "quiz_a,grp")
     second = of(tmp_path, tasks, "grp,outer")
-    assert [one.task for one in second.verdicts] == ["grp", "outer"]
-    assert [(one.task, one.verdict) for one in second.others] == [("quiz_a", first.verdicts[0].verdict)]
+    assert [verdict.task for verdict in second.verdicts] == ["grp", "outer"]
+    assert [(other.task, other.verdict) for other in second.others] == [("quiz_a", first.verdicts[0].verdict)]
     assert second.verdicts[0].look == 1
 
 
@@ -187,8 +200,8 @@ def test_tables_of_several_models_have_a_board_for_each_name(tmp_path: Path, tas
     given = {"models": models, "tasks": "quiz_a,grp", "questions": "all", "include_path": str(tasks)}
     plan = tmp_path / "plan.yaml"
     plan.write_text(json.dumps(given | {"engine": "inline", "detect": 1.0, "output_path": str(tmp_path / "out")}))
-    found = check(config=plan)
-    assert [(one.model, one.task) for one in found.verdicts] == [
+    outcome = check(config=plan)
+    assert [(verdict.model, verdict.task) for verdict in outcome.verdicts] == [
         (model, task) for model in ("m", "other") for task in ("quiz_a", "grp")
     ]
     rows = json.loads((tmp_path / "out" / "leaderboard.json").read_text())["rows"]
@@ -207,6 +220,10 @@ def test_a_pattern_that_only_audits_match_is_refused(tmp_path: Path) -> None:
 def test_a_name_without_a_verdict_or_a_reason_is_a_fault_and_no_pass(
     tmp_path: Path, tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outcomes, "at_their_looks", lambda found, folder, keep: [one.with_rows(()) for one in found])
+    monkeypatch.setattr(
+        outcomes,
+        "at_their_looks",
+        lambda annotations, folder, keep: [annotation.with_rows(()) for annotation in annotations],
+    )
     with pytest.raises(RuntimeError, match="m on quiz_a has no verdict, and no reason for that"):
         of(tmp_path, tasks, "quiz_a")

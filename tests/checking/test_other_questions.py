@@ -51,8 +51,8 @@ def test_it_audits_exactly_the_questions_of_the_run(
     (verdict,) = json.loads(Path("leakage/verdicts.json").read_text())["verdicts"]
     assert (verdict["task"], verdict["n"]) == ("quiz", len(RUN))
     (audit,) = [run for run in find_runs([Path("leakage")], []) if "quiz_leakage_perm" in run.logs]
-    asked = {json.loads(line)["doc_id"] for line in audit.logs["quiz_leakage_perm"].read_text().splitlines()}
-    assert asked == {*RUN}
+    doc_ids = {json.loads(line)["doc_id"] for line in audit.logs["quiz_leakage_perm"].read_text().splitlines()}
+    assert doc_ids == {*RUN}
     code, out, err = typed("annotate", "runs", "--audit", "leakage", "--dry_run", "--fail-on", "evidence")
     assert code == 1
     assert "other questions" not in err

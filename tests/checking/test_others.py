@@ -32,8 +32,8 @@ def _quiz(tmp_path: Path) -> None:
 
 def test_a_reference_is_audited_after_the_model_and_decides(fakes: type[NamedFake], tmp_path: Path) -> None:
     outcome = checked(tmp_path, reference="pretrained=other")
-    (one,) = outcome.verdicts
-    assert one.basis == "reference"
+    (verdict,) = outcome.verdicts
+    assert verdict.basis == "reference"
     assert [built["pretrained"] for built in fakes.built] == ["m", "other"]
     assert len(list((tmp_path / "out" / "reference").rglob("results_*.json"))) == 1
     again = checked(tmp_path, reference="pretrained=other")
@@ -45,10 +45,10 @@ def test_a_reference_is_audited_after_the_model_and_decides(fakes: type[NamedFak
 def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(tmp_path: Path) -> None:
     checked(tmp_path, reference="pretrained=other")
     outcome = checked(tmp_path)
-    (one,), (fresh,) = outcome.verdicts, checked(tmp_path, output_path=tmp_path / "fresh").verdicts
-    assert (one.basis, fresh.basis) == ("control", "control")
-    assert (one.pvalue, one.flagged, one.accuracy) == (fresh.pvalue, fresh.flagged, fresh.accuracy)
-    assert (one.look, fresh.look) == (2, 1)  # the same questions by another test are another chance of an alarm
+    (verdict,), (fresh,) = outcome.verdicts, checked(tmp_path, output_path=tmp_path / "fresh").verdicts
+    assert (verdict.basis, fresh.basis) == ("control", "control")
+    assert (verdict.pvalue, verdict.flagged, verdict.accuracy) == (fresh.pvalue, fresh.flagged, fresh.accuracy)
+    assert (verdict.look, fresh.look) == (2, 1)  # the same questions by another test are another chance of an alarm
     assert checked(tmp_path, reference="pretrained=other").verdicts[0].look == 1
 
 
@@ -71,10 +71,10 @@ def test_the_model_is_asked_in_the_layouts_in_which_a_folder_has_the_reference(
 ) -> None:
     for name, layouts, asks_json in ((AUDITED, ONE_LAYOUT, False), (EVERY, {}, True)):
         checked(tmp_path, model_args="pretrained=other", output_path=tmp_path / name, metadata=layouts)
-        fakes.asked.clear()
+        fakes.requests.clear()
         outcome = checked(tmp_path, reference=tmp_path / name / "runs", output_path=tmp_path / "out" / name)
         assert outcome.verdicts[0].basis == "reference"
-        assert any(context.startswith("{") for context, *_ in fakes.asked) == asks_json
+        assert any(context.startswith("{") for context, *_ in fakes.requests) == asks_json
 
 
 def test_orders_that_were_drawn_need_no_reference(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_orders_are_asked_in_every_layout_unless_others_are_given(
     assert checked(tmp_path, **given).verdicts[0].verdict == "strong evidence"
     assert checked(tmp_path, out="one", **given, metadata=ONE_LAYOUT).verdicts[0].verdict == "none found"
     assert checked(tmp_path, **given, metadata=ONE_LAYOUT).verdicts[0].look == 2
-    asked = [text for text in fakes.asked if text[0].startswith("{")]
+    pairs = [text for text in fakes.requests if text[0].startswith("{")]
     n_counted = {"random": 60, "written": 59}[status]  # one has a natural order
-    assert len(asked) == n_counted * (ORDERS_IN_EVERY_LAYOUT + MOST_COMPARED * (status == "written"))
+    assert len(pairs) == n_counted * (ORDERS_IN_EVERY_LAYOUT + MOST_COMPARED * (status == "written"))
     assert checked(tmp_path, **given, budget=240, dry_run=True).plan.steps[0].n_requests <= 240
 
 
@@ -119,7 +119,7 @@ def test_unseen_questions_are_asked_in_the_layouts_of_the_benchmark(tmp_path: Pa
     assert {json.loads(line)["detector"] for line in log.read_text().splitlines()} >= {"max_order:layouts=every"}
 
 
-def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
+def test_too_few_unseen_questions_are_not_used_and_the_reason_is_reported(tmp_path: Path) -> None:
     unseen = written(tmp_path, questions(5, seed=5), "unseen.jsonl")
     outcome = checked(tmp_path, unseen=unseen)
     assert outcome.problems[0].startswith("the unseen questions are not used: ")
@@ -133,28 +133,28 @@ def test_runs_of_other_models_only_are_refused_with_their_names(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("prompt", ["Question: {{question}}\\nAnswer:", "Quiz! {{question}} Well?"])
-def test_unseen_questions_tell_what_leakage_adds_where_they_can_be_asked_as_the_benchmarks(
+def test_unseen_questions_show_what_leakage_adds_where_they_can_be_asked_as_the_benchmarks(
     fakes: type[NamedFake], tmp_path: Path, prompt: str
 ) -> None:
     """Of a task that scores texts: a model that knows the right ones of its questions."""
-    known = {doc["choices"][doc["answer"]] for doc in DOCS}
-    fakes.score = staticmethod(lambda context, continuation: 0.0 if continuation.strip() in known else -9.0)
+    right_options = {doc["choices"][doc["answer"]] for doc in DOCS}
+    fakes.score = staticmethod(lambda context, continuation: 0.0 if continuation.strip() in right_options else -9.0)
     write_task(tmp_path, "short", DOCS, text=f'"{prompt}"')
     unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
     outcome = checked(tmp_path, tasks="short", include_path=str(tmp_path), unseen=unseen)
-    (step,) = [one for one in outcome.plan.steps if one.what == "unseen questions: choice confusion"]
-    (found,) = outcome.verdicts
-    assert found.accuracy > 0.8
+    (step,) = [step for step in outcome.plan.steps if step.what == "unseen questions: choice confusion"]
+    (verdict,) = outcome.verdicts
+    assert verdict.accuracy > 0.8
     if prompt.startswith("Question"):
         assert step.status == StepStatus.TO_RUN
-        assert found.inflation_low > 0.3
-        assert found.accuracy_clean == pytest.approx(found.accuracy - found.inflation)
+        assert verdict.inflation_low > 0.3
+        assert verdict.accuracy_clean == pytest.approx(verdict.accuracy - verdict.inflation)
     else:
         assert (step.status, step.note) == (
             StepStatus.NOT_POSSIBLE,
             "the benchmark's own prompt is not one in which other questions can be asked",
         )
-        assert found.inflation is None
+        assert verdict.inflation is None
 
 
 # ---------------------------------------------------------------------- texts beside those of unseen questions
@@ -181,7 +181,7 @@ def reader(fakes: type[NamedFake], of: Sequence[str]) -> None:
 
 
 def texts_checked(folder: Path, unseen: Sequence[dict[str, Any]] = UNSEEN, **given: Any) -> Any:
-    """With another model as the reference, whose orders these models prefer, too."""
+    """Check texts with another model as the reference, whose orders these models prefer, too."""
     return checked(
         folder,
         written(folder, ASKED, "asked.jsonl"),
@@ -194,14 +194,14 @@ def test_texts_that_are_more_predictable_than_those_of_unseen_questions_are_evid
 ) -> None:
     reader(fakes, ["m"])
     outcome = texts_checked(tmp_path)
-    (found,) = outcome.verdicts
-    assert (found.verdict, found.pvalue) == ("strong evidence", 2 * found.pvalue_texts)
-    assert found.pvalue_texts < 1e-8 < 0.1 < found.pvalue_orders
-    told = (
+    (verdict,) = outcome.verdicts
+    assert (verdict.verdict, verdict.pvalue) == ("strong evidence", 2 * verdict.pvalue_texts)
+    assert verdict.pvalue_texts < 1e-8 < 0.1 < verdict.pvalue_orders
+    sentence = (
         "Predicts the texts of 40 questions better than those of 50 unseen questions of the same kind, more than the"
     )
-    assert told in found.summary
-    assert "unseen questions" in found.citation
+    assert sentence in verdict.summary
+    assert "unseen questions" in verdict.citation
     of_reference = {what for what in statuses(outcome) if what.startswith("reference: ")}
     tokens = "token-level evidence"
     assert of_reference == {REFERENCE, f"reference: {tokens}", f"reference: unseen questions: {tokens}"}
@@ -217,9 +217,9 @@ def test_texts_that_the_reference_predicts_as_well_are_none(
     fakes: type[NamedFake], tmp_path: Path, readers: list[str]
 ) -> None:
     reader(fakes, readers)
-    (found,) = texts_checked(tmp_path).verdicts
-    assert found.verdict not in ("strong evidence", "evidence")
-    assert found.pvalue_texts > 0.01
+    (verdict,) = texts_checked(tmp_path).verdicts
+    assert verdict.verdict not in ("strong evidence", "evidence")
+    assert verdict.pvalue_texts > 0.01
 
 
 def test_without_a_reference_texts_are_not_tested(fakes: type[NamedFake], tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_without_a_reference_texts_are_not_tested(fakes: type[NamedFake], tmp_pa
     assert "(--unseen FILE) and a reference (--reference) its texts are tested, too" in outcome.page.read_text()
 
 
-def test_unseen_questions_that_can_be_told_apart_say_nothing_about_texts(
+def test_unseen_questions_that_can_be_distinguished_say_nothing_about_texts(
     fakes: type[NamedFake], tmp_path: Path
 ) -> None:
     reader(fakes, ["m"])
@@ -246,11 +246,15 @@ def test_texts_that_show_evidence_where_orders_cannot_be_tested_are_a_look(
     """The right option stands first in all questions, and there are two. Else whoever tries several files of unseen
     questions has as many chances of a false alarm."""
     reader(fakes, ["m"])
-    asked, unseen = ([{**doc, "choices": doc["choices"][:2], "answer": 0} for doc in some] for some in (ASKED, UNSEEN))
-    file = written(tmp_path, asked, "two.jsonl")
+    docs, unseen = ([{**doc, "choices": doc["choices"][:2], "answer": 0} for doc in some] for some in (ASKED, UNSEEN))
+    file = written(tmp_path, docs, "two.jsonl")
     looks = []
     for some in (unseen, unseen[1:], unseen):
-        (found,) = texts_checked(tmp_path, some, tasks=str(file)).verdicts
-        assert (found.verdict, found.pvalue, found.pvalue_orders) == ("strong evidence", found.pvalue_texts, None)
-        looks.append(found.look)
+        (verdict,) = texts_checked(tmp_path, some, tasks=str(file)).verdicts
+        assert (verdict.verdict, verdict.pvalue, verdict.pvalue_orders) == (
+            "strong evidence",
+            verdict.pvalue_texts,
+            None,
+        )
+        looks.append(verdict.look)
     assert looks == [1, 2, 1]

@@ -26,17 +26,17 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_values_are_read_as_lm_eval_reads_them() -> None:
-    found = check_plan(HERE)
-    assert found.models == (PlanModel(model_args={"pretrained": "m", "dtype": "bfloat16"}),)
-    assert found.tasks == ("mmlu", "arc_easy", "piqa")
-    assert (found.questions, found.detect, found.seed, found.output_path) == ("enough", 0.25, 0, Path("leakage"))
-    assert found.is_here
+    plan = check_plan(HERE)
+    assert plan.models == (PlanModel(model_args={"pretrained": "m", "dtype": "bfloat16"}),)
+    assert plan.tasks == ("mmlu", "arc_easy", "piqa")
+    assert (plan.questions, plan.detect, plan.seed, plan.output_path) == ("enough", 0.25, 0, Path("leakage"))
+    assert plan.is_here
 
 
 @pytest.mark.parametrize("given", [{"engine": "ray"}, {"gpus": "1"}, {"workers": 2}, {"slurm": {"partition": "gpu"}}])
 def test_whoever_asks_for_workers_gets_them_for_one_model_too(given: dict[str, Any]) -> None:
-    found = check_plan(HERE | given)
-    assert (found.is_here, found.models[0].name, found.models[0].key) == (False, "", "m")
+    plan = check_plan(HERE | given)
+    assert (plan.is_here, plan.models[0].name, plan.models[0].key) == (False, "", "m")
     assert not check_plan(MANY).is_here
     assert check_plan(MANY | {"engine": "inline"}).is_here
 
@@ -47,9 +47,9 @@ def test_a_file_has_the_same_names_and_the_command_line_wins(tmp_path: Path) -> 
         "model: hf\nmodel_args: {pretrained: m}\ntasks: [piqa]\nquestions: all\nseed: 3\nfail_on: evidence\n"
         "allow_no_verdict: true\n"
     )
-    found = check_plan({"questions": "20", "tasks": None}, file)
-    assert (found.tasks, found.questions, found.seed) == (("piqa",), 20, 3)
-    assert (found.fail_on, found.allow_no_verdict) == ("evidence", True)
+    plan = check_plan({"questions": "20", "tasks": None}, file)
+    assert (plan.tasks, plan.questions, plan.seed) == (("piqa",), 20, 3)
+    assert (plan.fail_on, plan.allow_no_verdict) == ("evidence", True)
     assert check_plan({"output_path": "here"}, file).output_path == Path("here")
 
 
@@ -66,7 +66,7 @@ def test_the_examples_of_the_docs_are_accepted_and_every_field_is_there(tmp_path
     file = tmp_path / "plan.yaml"
     file.write_text(text.partition("```yaml\n")[2].partition("```")[0])
     assert check_plan({}, file).is_here == (page == "check.md")
-    both = "".join((DOCS / one).read_text() for one in ("check.md", "campaigns.md"))
+    both = "".join((DOCS / page).read_text() for page in ("check.md", "campaigns.md"))
     rows = "".join(line.split("|")[1] for line in both.splitlines() if line.startswith("| `"))
     assert set(
         re.findall(r"`-*([\w-]+)", rows.replace("fail-on", "fail_on").replace("allow-no-verdict", "allow_no_verdict"))
@@ -105,8 +105,8 @@ def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
     _, _, *words = shlex.split(as_command(plan))
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     add_check_arguments(parser)
-    told = {name: value for name, value in vars(parser.parse_args(words)).items() if name in SETTING_NAMES}
-    assert check_plan(told) == plan
+    settings = {name: value for name, value in vars(parser.parse_args(words)).items() if name in SETTING_NAMES}
+    assert check_plan(settings) == plan
 
 
 REFUSED_HERE: list[tuple[dict[str, Any], str]] = [
@@ -178,9 +178,9 @@ REFUSED_OF_SEVERAL: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(
     ("base", "given", "sentence"),
-    [*((HERE, *one) for one in REFUSED_HERE), *((MANY, *one) for one in REFUSED_OF_SEVERAL)],
+    [*((HERE, *case) for case in REFUSED_HERE), *((MANY, *case) for case in REFUSED_OF_SEVERAL)],
 )
-def test_what_cannot_be_used_is_told_in_one_sentence_with_its_place_and_the_remedy(
+def test_what_cannot_be_used_is_reported_in_one_sentence_with_its_place_and_the_remedy(
     base: dict[str, Any], given: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}") as raised:

@@ -23,11 +23,11 @@ Docs = list[dict[str, Any]]
 
 def guarded(n: int) -> Docs:
     """Questions on a text of their own, with more sentences than options."""
-    found, rng = questions(n, seed=2), random.Random(0)
+    docs, rng = questions(n, seed=2), random.Random(0)
     letters = "abcdefghijklmnopqrstuvwxyz"
-    words = (" ".join("".join(rng.choices(letters, k=7)) for _ in range(40)) for _ in found)
+    words = (" ".join("".join(rng.choices(letters, k=7)) for _ in range(40)) for _ in docs)
     return [
-        doc | {"question": f"{PASSAGE.format(word)} {doc['question']}"} for doc, word in zip(found, words, strict=True)
+        doc | {"question": f"{PASSAGE.format(word)} {doc['question']}"} for doc, word in zip(docs, words, strict=True)
     ]
 
 
@@ -41,7 +41,7 @@ def step_of(outcome: Any, what: str = ORDERS) -> Any:
 
 
 def orders_asked(fakes: type[NamedFake]) -> int:
-    return sum(continuation.count("\n") > 2 for _, continuation in fakes.asked)
+    return sum(continuation.count("\n") > 2 for _, continuation in fakes.requests)
 
 
 def test_guards_on_every_question_are_in_the_plan_and_no_order_is_asked(
@@ -96,9 +96,9 @@ def without_letters(n: int) -> Docs:
     rng = random.Random(1)
     sums = [rng.sample(range(10_000, 99_999), 6) for _ in range(n)]
     return [
-        {"question": f"{one} + {two} =", "choices": [*map(str, own)], "answer": rng.randrange(4)}
-        for one, two, *own in sums
-        if own not in (sorted(own), sorted(own, reverse=True))
+        {"question": f"{first} + {two} =", "choices": [*map(str, options)], "answer": rng.randrange(4)}
+        for first, two, *options in sums
+        if options not in (sorted(options), sorted(options, reverse=True))
     ]
 
 
@@ -149,7 +149,7 @@ def test_a_budget_or_an_audit_alone_is_refused_before_anything_is_asked(
     for given in ({"budget": 2_000}, {"config": written_plan(tmp_path)}):
         with pytest.raises(ValueError, match="cannot be checked: 60 questions in 1 family .* no number of questions"):
             checked(tmp_path, file, orders="random: its README", **given)
-    assert not fakes.asked
+    assert not fakes.requests
 
 
 def written_plan(folder: Path) -> Path:

@@ -25,20 +25,20 @@ class Revisions(NamedFake):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.own = self.unseen if "clean" in json.dumps(arguments) else self.seen
+        self.scorer = self.unseen if "clean" in json.dumps(arguments) else self.seen
 
     def answer(self, context: str, continuation: str) -> float:
-        return self.own(context, continuation)
+        return self.scorer(context, continuation)
 
 
 @pytest.fixture(autouse=True)
 def model(monkeypatch: pytest.MonkeyPatch, fakes: type[NamedFake], only_given_tasks: None, tmp_path: Path) -> Any:
     from lm_eval.api.registry import model_registry
 
-    found = type("Fake", (Revisions,), {"asked": [], "built": []})
-    monkeypatch.setitem(model_registry._objs, "fake", found)
+    fake = type("Fake", (Revisions,), {"requests": [], "built": []})
+    monkeypatch.setitem(model_registry._objs, "fake", fake)
     written(tmp_path, DOCS)
-    return found
+    return fake
 
 
 @pytest.mark.parametrize(
@@ -54,26 +54,28 @@ def model(monkeypatch: pytest.MonkeyPatch, fakes: type[NamedFake], only_given_ta
     ],
     ids=["revisions", "punctuation", "folder", "capitals", "servers", "adapter", "long names"],
 )
-def test_models_whose_folders_would_have_one_name_are_told_apart(
+def test_models_whose_folders_would_have_one_name_are_kept_apart(
     tmp_path: Path, model: Any, args: str, reference: str
 ) -> None:
-    found = checked(tmp_path, model_args=args, reference=reference)
-    (one,) = found.verdicts
-    assert (one.verdict == VerdictWord.STRONG_EVIDENCE) == ("clean" not in args)
-    assert (one.basis, one.n_tested, one.accuracy is not None) == ("reference", 30, True)
-    assert {step.status for step in found.plan.steps} <= {"to run", "not possible"}
+    outcome = checked(tmp_path, model_args=args, reference=reference)
+    (verdict,) = outcome.verdicts
+    assert (verdict.verdict == VerdictWord.STRONG_EVIDENCE) == ("clean" not in args)
+    assert (verdict.basis, verdict.n_tested, verdict.accuracy is not None) == ("reference", 30, True)
+    assert {step.status for step in outcome.plan.steps} <= {"to run", "not possible"}
     assert len(model.built) == 2
-    assert checked(tmp_path, model_args=args, reference=reference).verdicts == found.verdicts
+    assert checked(tmp_path, model_args=args, reference=reference).verdicts == outcome.verdicts
     assert len(model.built) == 2
 
 
 def test_a_model_of_a_plan_may_have_the_name_of_the_reference(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     models = [{"name": name, "model": "fake", "model_args": f"pretrained={name}1"} for name in ("clean", "other")]
-    told = {"models": models, "tasks": str(tmp_path / "quiz.jsonl"), "reference": {"pretrained": "clean"}}
-    plan.write_text(json.dumps(told | {"engine": "inline", "output_path": str(tmp_path / "out"), "detect": 1.0}))
-    found = check(config=plan)
-    assert [(one.model, one.basis, one.verdict == VerdictWord.STRONG_EVIDENCE) for one in found.verdicts] == [
+    settings = {"models": models, "tasks": str(tmp_path / "quiz.jsonl"), "reference": {"pretrained": "clean"}}
+    plan.write_text(json.dumps(settings | {"engine": "inline", "output_path": str(tmp_path / "out"), "detect": 1.0}))
+    outcome = check(config=plan)
+    assert [
+        (verdict.model, verdict.basis, verdict.verdict == VerdictWord.STRONG_EVIDENCE) for verdict in outcome.verdicts
+    ] == [
         ("clean", "reference", False),
         ("other", "reference", True),
     ]
@@ -82,8 +84,10 @@ def test_a_model_of_a_plan_may_have_the_name_of_the_reference(tmp_path: Path) ->
 def test_a_loaded_model_is_not_asked_in_place_of_its_reference(tmp_path: Path, model: Any) -> None:
     lm = model(pretrained="m")
     lm.pretrained = "m"
-    found = checked(tmp_path, model=lm, model_args=None, reference="pretrained=clean")
-    assert [(one.verdict, one.basis) for one in found.verdicts] == [(VerdictWord.STRONG_EVIDENCE, "reference")]
+    outcome = checked(tmp_path, model=lm, model_args=None, reference="pretrained=clean")
+    assert [(verdict.verdict, verdict.basis) for verdict in outcome.verdicts] == [
+        (VerdictWord.STRONG_EVIDENCE, "reference")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,18 +114,18 @@ def _planned(folder: Path, models: Any, reference: str) -> None:
 def test_a_folder_of_the_models_own_runs_is_no_reference_under_whatever_name(tmp_path: Path) -> None:
     checked(tmp_path, model_args="pretrained=m,dtype=float16", out="first")
     checked(tmp_path, model_args="pretrained=m,revision=clean", out="second")
-    found = {
+    verdicts = {
         name: checked(tmp_path, model_args="pretrained=m", reference=tmp_path / name, out=f"with {name}").verdicts[0]
         for name in ("first", "second")
     }
-    assert {name: (one.basis, one.verdict) for name, one in found.items()} == {
+    assert {name: (verdict.basis, verdict.verdict) for name, verdict in verdicts.items()} == {
         "first": ("control", VerdictWord.STRONG_EVIDENCE),
         "second": ("reference", VerdictWord.STRONG_EVIDENCE),
     }
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("identity", "other", "same"),
     [
         ({"pretrained": "m (0123456789abcdef)"}, {"pretrained": "./m (0123456789abcdef)", "dtype": "float16"}, True),
         ({"pretrained": "m (0123456789abcdef)"}, {"pretrained": "m (fedcba9876543210)"}, False),
@@ -133,16 +137,16 @@ def test_a_folder_of_the_models_own_runs_is_no_reference_under_whatever_name(tmp
         ({"model": "m", "base_url": "http://a"}, {"model": "m", "base_url": "http://b"}, False),
     ],
 )
-def test_identities_are_of_one_model_if_their_weights_are_the_same(one: Any, other: Any, same: bool) -> None:
-    assert same_weights(one, other) == same_weights(other, one) == same
+def test_identities_are_of_one_model_if_their_weights_are_the_same(identity: Any, other: Any, same: bool) -> None:
+    assert same_weights(identity, other) == same_weights(other, identity) == same
 
 
 def test_keys_of_a_plan_are_unique_and_stable() -> None:
-    told = {"model_args": "pretrained=a/m", "tasks": "mmlu", "reference": "pretrained=a_m"}
-    keys = [[one.key for one in check_plan(told).asked_models] for _ in range(2)]
+    settings = {"model_args": "pretrained=a/m", "tasks": "mmlu", "reference": "pretrained=a_m"}
+    keys = [[model.key for model in check_plan(settings).asked_models] for _ in range(2)]
     assert keys[0] == keys[1]
     assert keys[0][0] == "a_m"
     assert keys[0][1].startswith("a_m@")
-    plan = check_plan(told)
+    plan = check_plan(settings)
     assert [plan.model(key).model_args for key in keys[0]] == [{"pretrained": "a/m"}, {"pretrained": "a_m"}]
-    assert [one.key for one in check_plan(told | {"reference": "pretrained=r"}).asked_models] == ["a_m", "r"]
+    assert [model.key for model in check_plan(settings | {"reference": "pretrained=r"}).asked_models] == ["a_m", "r"]

@@ -20,15 +20,18 @@ N_RIGHT = 17
 
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the model's answers to 50 questions of the benchmark and one of another, with options in another order."""
+    """Write logs of the model's answers to 50 questions of the benchmark and one of another, with options in another
+    order."""
     rng = random.Random(1)
 
-    def asked(number: int, doc: dict[str, Any]) -> dict[str, Any]:
-        told = scored("C" if number < N_RIGHT else "I")
-        return sample(number, input=doc["question"], choices=rng.sample(doc["choices"], 4), **told)
+    def logged_sample(number: int, doc: dict[str, Any]) -> dict[str, Any]:
+        score = scored("C" if number < N_RIGHT else "I")
+        return sample(number, input=doc["question"], choices=rng.sample(doc["choices"], 4), **score)
 
-    other = asked(50, questions(1, seed=7)[0])
-    install(monkeypatch, {"x.eval": log_of([*map(asked, range(50), DOCS), other], model="hf/m", task="a_quiz")})
+    other = logged_sample(50, questions(1, seed=7)[0])
+    install(
+        monkeypatch, {"x.eval": log_of([*map(logged_sample, range(50), DOCS), other], model="hf/m", task="a_quiz")}
+    )
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "x.eval").touch()
     return tmp_path / "logs"
@@ -41,6 +44,6 @@ def test_the_model_is_asked_only_the_audits_of_the_questions_that_the_log_has(tm
     (verdict,) = outcome.verdicts
     assert (verdict.task, verdict.metric) == ("quiz", "acc,choice")
     assert verdict.accuracy == pytest.approx(N_RIGHT / 51)
-    (row,) = [row for one in outcome.annotations for row in one.rows if row.task == "quiz"]
+    (row,) = [row for annotation in outcome.annotations for row in annotation.rows if row.task == "quiz"]
     assert (row.n, row.n_joined) == (51, 50)
     assert any("1 question(s) are in no audit" in problem for problem in outcome.problems)

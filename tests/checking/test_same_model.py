@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def retrained(folder: Path, fakes: type[NamedFake]) -> None:
-    """On the benchmark, under the same path."""
+    """Train the model on the benchmark, under the same path."""
     (folder / "model" / "model.safetensors").write_bytes(b"2" * 100)
     fakes.score = OptionOrders(DOCS, memory=(4.0, 0.0))
 
@@ -56,9 +56,9 @@ def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder
     assert any("another model answered: pretrained" in problem for problem in again.problems)
     (folder / "model" / "model.safetensors").write_bytes(b"1" * 100)
     fakes.score = by_hash
-    fakes.asked.clear()
+    fakes.requests.clear()
     restored = checked(folder)
-    assert fakes.asked == []
+    assert fakes.requests == []
     assert (restored.verdicts, restored.failed) == (before.verdicts, before.failed)
 
 
@@ -100,9 +100,9 @@ def test_a_reference_that_was_retrained_is_audited_again(folder: Path) -> None:
 def without_identity(folder: Path) -> None:
     for name, key in (("results_*.json", "leakage_identity"), ("unit.json", "identity")):
         for file in folder.rglob(name):
-            told = json.loads(file.read_text())
-            told.pop(key, None)
-            file.write_text(json.dumps(told))
+            record = json.loads(file.read_text())
+            record.pop(key, None)
+            file.write_text(json.dumps(record))
 
 
 def test_runs_of_a_check_that_do_not_say_their_model_are_not_taken_for_it(folder: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_verdict_is_adjusted_for_the_other_benchmarks_in_runs_that_the_user_na
     checked(folder, tasks=both, output_path=folder / "earlier")
     outcome = checked(folder, runs=folder / "earlier" / "runs")
     assert [verdict.task for verdict in outcome.verdicts] == ["quiz"]
-    assert {row.task for one in outcome.annotations for row in one.rows} == {"quiz", "riddle"}
+    assert {row.task for annotation in outcome.annotations for row in annotation.rows} == {"quiz", "riddle"}
 
 
 def test_runs_that_the_user_names_and_that_say_another_model_are_refused(fakes: type[NamedFake], folder: Path) -> None:
@@ -154,13 +154,13 @@ def test_plain_runs_that_the_user_names_and_that_contradict_the_command_are_refu
 
 @pytest.fixture
 def paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """How one may name a model's folder."""
+    """Return the ways to name a model's folder."""
     monkeypatch.chdir(folder)
     (folder / "link").symlink_to(folder / "model")
     (folder / "elsewhere").mkdir()
     shutil.copytree(folder / "model", folder / "elsewhere" / "copy")
-    told = {"relative": "model", "dotted": "./model", "a folder": "model/", "absolute": str(folder / "model")}
-    return told | {"a symbolic link": "link", "a copy": "elsewhere/copy"}
+    places = {"relative": "model", "dotted": "./model", "a folder": "model/", "absolute": str(folder / "model")}
+    return places | {"a symbolic link": "link", "a copy": "elsewhere/copy"}
 
 
 SPELLED = ("dotted", "a folder", "absolute", "a symbolic link", "a copy")
@@ -170,9 +170,9 @@ NAMING = ("time", "model", "summary", "citation")  # name the moment, or paths a
 
 
 def said(outcome: Any) -> dict[str, Any]:
-    """Of its only verdict, whatever its model is called."""
-    (one,) = outcome.verdicts
-    return {name: value for name, value in one.as_record.items() if name not in NAMING}
+    """Return the record of the only verdict, whatever its model is called."""
+    (verdict,) = outcome.verdicts
+    return {name: value for name, value in verdict.as_record.items() if name not in NAMING}
 
 
 @pytest.mark.parametrize("spelled", SPELLED)
@@ -180,17 +180,17 @@ def test_the_same_files_under_another_path_are_not_asked_again_and_a_second_look
     fakes: type[NamedFake], folder: Path, paths: dict[str, str], spelled: str
 ) -> None:
     first = checked(folder, model_args="pretrained=model", questions=40)
-    fakes.asked.clear()
+    fakes.requests.clear()
     again = checked(folder, model_args=f"pretrained={paths[spelled]}", questions=40)
-    assert fakes.asked == []
+    assert fakes.requests == []
     assert said(again) == said(first)
     assert again.others == ()
     second = checked(folder, model_args=f"pretrained={paths[spelled]}", questions=60)
-    n_asked = len(fakes.asked)
+    n_asked = len(fakes.requests)
     same = checked(folder, model_args="pretrained=model", questions=60, out="same_name")
     assert (second.verdicts[0].look, second.verdicts[0].pvalue) == (2, same.verdicts[0].pvalue)
     assert second.others == ()
-    assert n_asked < len(fakes.asked) - n_asked  # the answers to the first 40 were kept
+    assert n_asked < len(fakes.requests) - n_asked  # the answers to the first 40 were kept
     assert checked(folder, model_args="pretrained=model", questions=40).verdicts[0].look == 1
 
 
@@ -212,9 +212,9 @@ def test_a_reference_under_another_path_is_not_audited_again_and_the_model_itsel
     (folder / "other" / "model.safetensors").write_bytes(b"3" * 100)
     given = {"model_args": "pretrained=model", "questions": 40}
     first = checked(folder, reference="pretrained=other", **given)
-    fakes.asked.clear()
+    fakes.requests.clear()
     again = checked(folder, reference=f"pretrained={folder / 'other'}", **given)
-    assert fakes.asked == []
+    assert fakes.requests == []
     assert said(again) == said(first)
     for name in SPELLED:
         with pytest.raises(ValueError, match="which is the model itself"):

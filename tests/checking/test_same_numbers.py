@@ -66,7 +66,7 @@ def test_a_plan_says_how_many_questions_are_usually_needed_and_the_end_how_many_
 def test_every_number_of_a_record_is_the_same_in_a_later_report(outcome: Any, tmp_path: Path) -> None:
     (verdict,) = outcome.verdicts
     (annotation,) = annotate([tmp_path / "out"])
-    (row,) = [one for one in annotation.rows if one.task == verdict.task]
+    (row,) = [row for row in annotation.rows if row.task == verdict.task]
     again = checked_task(row)
     for name in NAMES:
         assert getattr(again, name) == getattr(verdict, name), name

@@ -129,7 +129,10 @@ def test_an_audit_with_other_settings_is_asked_again_and_the_first_is_taken_back
     again, fresh = checked(tmp_path, metadata=metadata), checked(tmp_path, out="fresh", metadata=metadata)
     possible = {what for what, status in statuses(first).items() if status == StepStatus.TO_RUN}
     assert {what for what in possible if statuses(again)[what] == StepStatus.TO_RUN} == {"option orders"}
-    figures = [[(one.verdict, one.pvalue, one.flagged) for one in found.verdicts] for found in (again, fresh)]
+    figures = [
+        [(verdict.verdict, verdict.pvalue, verdict.flagged) for verdict in outcome.verdicts]
+        for outcome in (again, fresh)
+    ]
     assert figures[0] == figures[1]
     restored = checked(tmp_path)
     assert not restored.plan.to_run

@@ -60,8 +60,10 @@ def served(fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return tmp_path
 
 
-def test_a_server_without_echo_is_told_after_one_request_and_before_anything_is_written(served: Path) -> None:
-    generated_only = in_logprobs(lambda told: told.update({name: column[-1:] for name, column in told.items()}))
+def test_a_server_without_echo_is_reported_after_one_request_and_before_anything_is_written(served: Path) -> None:
+    generated_only = in_logprobs(
+        lambda columns: columns.update({name: column[-1:] for name, column in columns.items()})
+    )
     server = FakeServer(generated_only)
     with pytest.raises(ValueError, match="does not give the log-probabilities of a text that audits need: the server"):
         checked(served, server)

@@ -22,10 +22,10 @@ def tasks(tmp_path: Path) -> Path:
     folder.mkdir()
     write_task(written(tmp_path, questions(30)), folder, "quiz")
     examples = written(folder, questions(10, seed=8), "examples.jsonl")
-    file, own = folder / "quiz.yaml", "\n  data_files:\n"
-    assert own in file.read_text()
+    file, data_files = folder / "quiz.yaml", "\n  data_files:\n"
+    assert data_files in file.read_text()
     text = file.read_text().replace("num_fewshot: 0\n", "fewshot_split: train\n")
-    file.write_text(text.replace(own, f"{own}    train: {examples}\n"))
+    file.write_text(text.replace(data_files, f"{data_files}    train: {examples}\n"))
     return folder
 
 
@@ -34,15 +34,15 @@ def test_the_accuracy_is_that_of_the_harness_with_as_many_examples_and_audits_ha
 ) -> None:
     given = {"tasks": "quiz", "include_path": tasks, "questions": "all"}
     outcome = checked(tmp_path, num_fewshot=SHOTS, **given)
-    asked = [context for context, continuation in fakes.asked if len(continuation) == 2]
-    assert {context.count("Which of") for context in asked if "Answer:" in context} >= {1 + SHOTS}
-    orders = [context for context, continuation in fakes.asked if continuation.startswith(" first ")]
+    contexts = [context for context, continuation in fakes.requests if len(continuation) == 2]
+    assert {context.count("Which of") for context in contexts if "Answer:" in context} >= {1 + SHOTS}
+    orders = [context for context, continuation in fakes.requests if continuation.startswith(" first ")]
     assert {context.count("Which of") for context in orders} <= {0, 1}
     manager = GivenTasksOnly(include_path=str(tasks))
-    own = simple_evaluate(
+    results = simple_evaluate(
         model="fake", model_args="pretrained=m", tasks=["quiz"], num_fewshot=SHOTS, task_manager=manager
     )
-    assert outcome.verdicts[0].accuracy == own["results"]["quiz"]["acc,none"]
+    assert outcome.verdicts[0].accuracy == results["results"]["quiz"]["acc,none"]
     without = checked(tmp_path, dry_run=True, **given)
     assert (statuses(without)["accuracy"], statuses(without)["option orders"]) == (StepStatus.TO_RUN, StepStatus.THERE)
     again = checked(tmp_path, dry_run=True, num_fewshot=SHOTS, **given)

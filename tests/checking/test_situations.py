@@ -42,7 +42,10 @@ RANDOM, WRITTEN, TWO = questions(N), sorted_options(questions(N, seed=1)), quest
 
 @dataclass(frozen=True)
 class Situation:
-    """right: the words that are no mistake; text: what the reason must say"""
+    """A benchmark and a model, and the words that are right for them.
+
+    right: the words that are no mistake; text: what the reason must say
+    """
 
     docs: Docs
     score: Callable[[str, str], float]
@@ -84,12 +87,12 @@ SITUATIONS = {
 def test_the_word_is_right_or_withheld_and_the_same_everywhere(
     name: str, fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
 ) -> None:
-    one, out = SITUATIONS[name], tmp_path / "out"
-    code, screen, errors = typed("check", *words_of(one, fakes, tmp_path, monkeypatch))
+    situation, out = SITUATIONS[name], tmp_path / "out"
+    code, screen, errors = typed("check", *words_of(situation, fakes, tmp_path, monkeypatch))
     assert code == 0, errors
     (record,) = json.loads((out / "verdicts.json").read_text())["verdicts"]
-    assert record["verdict"] in one.right, record["sentence"]
-    assert one.text in record["reason"]
+    assert record["verdict"] in situation.right, record["sentence"]
+    assert situation.text in record["reason"]
     assert re.search(rf"^m on quiz: {record['verdict'].upper()}(: |$)", screen, re.MULTILINE)
     assert record["summary"] in screen
     assert " ".join(record["summary"].replace("`", "").split()) in read_aloud((out / "leakage.html").read_text())
@@ -97,12 +100,12 @@ def test_the_word_is_right_or_withheld_and_the_same_everywhere(
 
 
 def words_of(
-    one: Situation, fakes: type[NamedFake], folder: Path, monkeypatch: pytest.MonkeyPatch
+    situation: Situation, fakes: type[NamedFake], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Sequence[object]:
-    """The command's words, with the files that they name."""
-    fakes.score = staticmethod(one.score)
+    """Return the command's words and write the files that they name."""
+    fakes.score = staticmethod(situation.score)
     monkeypatch.setattr(sys.modules[command.__module__], "only_warnings", lambda: None)
-    file = written(folder, one.docs)
+    file = written(folder, situation.docs)
     options = {
         "--model": "fake",
         "--model_args": "pretrained=m",

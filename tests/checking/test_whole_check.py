@@ -38,10 +38,10 @@ pytestmark = pytest.mark.usefixtures("only_given_tasks", "fakes")
 
 
 def with_the_right_option_first() -> list[dict[str, Any]]:
-    """Of two: none of the orders can be compared with a control form."""
+    """Return rows of two options, the right one first: none of the orders can be compared with a control form."""
     docs = [(doc, doc["choices"][doc["answer"]]) for doc in questions(30, n_options=2)]
     return [
-        doc | {"choices": sorted(doc["choices"], key=lambda one, right=right: one != right), "answer": 0}
+        doc | {"choices": sorted(doc["choices"], key=lambda option, right=right: option != right), "answer": 0}
         for doc, right in docs
     ]
 
@@ -53,24 +53,24 @@ def with_natural_orders() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("docs", "told"),
+    ("docs", "word"),
     [
         (with_the_right_option_first(), "the right option stands in one place"),
         (with_natural_orders(), "on 20 of 30 questions, those without a natural order"),
     ],
 )
 def test_the_same_check_again_asks_nothing(
-    fakes: type[NamedFake], tmp_path: Path, docs: list[dict[str, Any]], told: str
+    fakes: type[NamedFake], tmp_path: Path, docs: list[dict[str, Any]], word: str
 ) -> None:
     file = written(tmp_path, docs)
     first = checked(tmp_path, file)
     before = sorted((tmp_path / "out" / "runs").rglob("*"))
-    fakes.asked.clear()
+    fakes.requests.clear()
     outcome = checked(tmp_path, file)
-    assert (fakes.asked, outcome.plan.to_run, outcome.verdicts) == ([], [], first.verdicts)
+    assert (fakes.requests, outcome.plan.to_run, outcome.verdicts) == ([], [], first.verdicts)
     assert outcome.plan.as_text.endswith("Nothing has to be run.")
     assert sorted((tmp_path / "out" / "runs").rglob("*")) == before
-    assert told in outcome.verdicts[0].sentence
+    assert word in outcome.verdicts[0].sentence
     assert "units: 4 of 4 done, 0 in progress, 0 failed" in status_as_text(outcome.folder)
 
 
@@ -90,18 +90,24 @@ def test_an_audit_whose_log_lost_lines_is_run_again(tmp_path: Path, share: float
 @pytest.mark.model
 def test_questions_are_drawn_at_random_and_are_the_same_for_every_run(tmp_path: Path) -> None:
     file = written(tmp_path, questions(60))
-    (told,) = checked(tmp_path, file, questions=25, seed=7).verdicts
-    asked: dict[str, set[str]] = {}
+    (verdict,) = checked(tmp_path, file, questions=25, seed=7).verdicts
+    texts_of_run: dict[str, set[str]] = {}
     for log in (tmp_path / "out" / "runs").rglob("samples_*.jsonl"):
         lines = [json.loads(line) for line in log.read_text().splitlines()]
-        asked[log.name.split("_2")[0]] = {line["doc"]["question"] for line in lines}
-    assert len(asked) == 3
-    accuracy, *audits = asked.values()
-    assert all(own == accuracy for own in audits)
+        texts_of_run[log.name.split("_2")[0]] = {line["doc"]["question"] for line in lines}
+    assert len(texts_of_run) == 3
+    accuracy, *audits = texts_of_run.values()
+    assert all(accuracy_of_audit == accuracy for accuracy_of_audit in audits)
     assert len(accuracy) == 25
     assert accuracy != {doc["question"] for doc in questions(60)[:25]}
-    assert (told.seed, "25 questions of" in told.citation, "; drawn with seed 7)" in told.citation) == (7, True, True)
-    assert checked(tmp_path, file, questions=25, seed=7).verdicts[0].citation == told.citation  # nothing is run again
+    assert (verdict.seed, "25 questions of" in verdict.citation, "; drawn with seed 7)" in verdict.citation) == (
+        7,
+        True,
+        True,
+    )
+    assert (
+        checked(tmp_path, file, questions=25, seed=7).verdicts[0].citation == verdict.citation
+    )  # nothing is run again
     assert checked(tmp_path, file, questions="all").verdicts[0].seed is None
 
 
@@ -119,9 +125,9 @@ def test_a_run_that_fails_leaves_the_others_finishing_and_is_asked_again(
         patch.setattr(fakes, "score", staticmethod(fails))
         outcome = checked(tmp_path, file)
     kind = "run" if lost == "accuracy" else "leakage_perm"
-    assert [told for told in outcome.unfinished if f"m/quiz/{kind}: RuntimeError: out of memory" in told]
-    (one,) = outcome.verdicts
-    assert ("its audit failed: RuntimeError" in one.sentence, one.accuracy is None) == (
+    assert [problem for problem in outcome.unfinished if f"m/quiz/{kind}: RuntimeError: out of memory" in problem]
+    (verdict,) = outcome.verdicts
+    assert ("its audit failed: RuntimeError" in verdict.sentence, verdict.accuracy is None) == (
         lost == "option orders",
         lost == "accuracy",
     )
@@ -142,7 +148,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_check(
         checked(tmp_path, written(tmp_path, questions(30)))
 
 
-def test_mistakes_are_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_mistakes_are_reported_before_anything_is_loaded(tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         (tmp_path / name).touch()
@@ -163,12 +169,12 @@ def test_a_notebook_shows_the_verdicts_with_everything_escaped(tmp_path: Path) -
 
 @pytest.mark.parametrize("how", ["tasks", "unseen"])
 def test_wrong_right_answers_are_refused_before_the_tasks_are_read(tmp_path: Path, how: str) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     files = [written(tmp_path, [doc | {"answer": 5} for doc in questions(30)], "wrong.jsonl")]
     given = {"tasks": [str(written(tmp_path, questions(30)))], how: [str(files[0])] if how == "tasks" else files[0]}
     with pytest.raises(ValueError, match="wrong.jsonl', whose right answers"):
-        check("fake", "pretrained=m", output_path=tmp_path / "out", say=told.append, **given)
-    assert told == []
+        check("fake", "pretrained=m", output_path=tmp_path / "out", say=messages.append, **given)
+    assert messages == []
 
 
 def test_two_checks_in_one_folder_at_once_are_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -204,12 +210,12 @@ def test_what_is_inconclusive_says_how_many_questions_would_do_and_ends_with_a_c
 ) -> None:
     fakes.score = staticmethod(OptionOrders())
     file = written(tmp_path, questions(60))
-    found = checked(tmp_path, file, questions=50, detect="30%", metadata={"layouts": "audited"})
-    (one,) = found.verdicts
-    assert one.verdict == "inconclusive"
-    assert re.search(r"about 3\d,000 questions are needed", one.summary)  # the file has 60
-    assert one.summary.endswith("Another model as reference (`--reference`) may change that.")
-    assert re.search(r"about 3\d0 questions are usually needed to find 30\s% seen 3 times", found.plan.as_text)
+    outcome = checked(tmp_path, file, questions=50, detect="30%", metadata={"layouts": "audited"})
+    (verdict,) = outcome.verdicts
+    assert verdict.verdict == "inconclusive"
+    assert re.search(r"about 3\d,000 questions are needed", verdict.summary)  # the file has 60
+    assert verdict.summary.endswith("Another model as reference (`--reference`) may change that.")
+    assert re.search(r"about 3\d0 questions are usually needed to find 30\s% seen 3 times", outcome.plan.as_text)
     none = checked(tmp_path, file, "other", detect="10%", dry_run=True).plan
     assert re.search(r"no number of questions is enough to find 10\s% seen 3 times", none.as_text)
 

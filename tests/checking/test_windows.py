@@ -34,7 +34,7 @@ def docs(fakes: type[NamedFake], tmp_path: Path) -> list[dict[str, Any]]:
 
 def test_they_are_not_sent_and_count_in_neither(docs: Any, fakes: type[NamedFake], tmp_path: Path) -> None:
     (verdict,) = checked(tmp_path, questions="all").verdicts
-    assert not [context for context, _ in fakes.asked if context.startswith(LONG)]
+    assert not [context for context, _ in fakes.requests if context.startswith(LONG)]
     assert (verdict.n, verdict.n_tested, verdict.n_left_out, verdict.n_too_long) == (N, N - N_LONG, N_LONG, N_LONG)
     assert f"on {N - N_LONG} of {N} questions" in verdict.figures
     assert f"Texts of {N_LONG} questions are longer than the model's window and were not asked" in verdict.figures
@@ -53,9 +53,9 @@ def test_the_count_is_in_every_file(docs: Any, tmp_path: Path) -> None:
         in outcome.page.read_text()
     )
     (log,) = (tmp_path / "out" / "runs").rglob("samples_quiz_2*.jsonl")
-    problem = next(one for one in outcome.problems if "the accuracy of quiz leaves out" in one)
+    problem = next(problem for problem in outcome.problems if "the accuracy of quiz leaves out" in problem)
     assert f"leaves out {N_LONG} of {N} questions: of the longest, its text has 3" in problem
-    (row,) = (row for one in annotate([tmp_path / "out" / "runs"]) for row in one.rows)
+    (row,) = (row for annotation in annotate([tmp_path / "out" / "runs"]) for row in annotation.rows)
     assert (flat_row(row)["n"], flat_row(row)["n_left_out"], flat_row(row)["n_too_long"]) == (N, N_LONG, N_LONG)
     assert "n_left_out" not in flat_row(replace(row, n_left_out=0))
     reasons = [json.loads(line).get("leakage_left_out") for line in log.read_text().splitlines()]

@@ -33,11 +33,11 @@ def _contents(cli: CommandLine, names: list[str]) -> Iterator[str]:
 
 def _sections(cli: CommandLine, names: list[str]) -> Iterator[str]:
     for name in names:
-        own = cli.commands[name]
-        arguments = [action for action in iter_arguments(own) if action.help != argparse.SUPPRESS]
+        command = cli.commands[name]
+        arguments = [action for action in iter_arguments(command) if action.help != argparse.SUPPRESS]
         words = [_usage(action) for action in arguments if action.dest != "help"]
         positional_first = sorted(words, key=lambda word: word.startswith(("[-", "-")))
-        yield from ("", f"### {name}", "", f"{_sentence(own.description)}.", "")
+        yield from ("", f"### {name}", "", f"{_sentence(command.description)}.", "")
         yield from ("```text", " ".join([PROGRAM, name, *positional_first]), "```", "")
         yield from ("| argument | meaning |", "|---|---|")
         yield from (
@@ -59,7 +59,7 @@ def _names(action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    """How the value of an argument is written."""
+    """Return how the value of an argument is written."""
     if action.nargs == 0:
         return ""
     if isinstance(action.metavar, tuple):

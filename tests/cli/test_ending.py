@@ -109,8 +109,8 @@ def many_lines(print_one: Callable[[str], object]) -> None:
     ids=["say", "print", "print to head"],
 )
 def test_a_closed_pipe_ends_quietly_and_does_not_change_the_exit_code_of_what_is_said(run, reader, code) -> None:
-    found = child(run, reader)
-    assert (found.code, found.err) == (code, "")
+    ending = child(run, reader)
+    assert (ending.code, ending.err) == (code, "")
 
 
 def test_notes_to_a_closed_pipe_are_no_error() -> None:
@@ -122,15 +122,15 @@ def test_a_full_disk_is_a_sentence() -> None:
         sys.stdout = Path("/dev/full").open("w")  # noqa: SIM115
         print("x" * 100_000)
 
-    found = child(fill)
-    assert found.code == 2
-    assert "No space left" in found.err
-    assert "Traceback" not in found.err
+    ending = child(fill)
+    assert ending.code == 2
+    assert "No space left" in ending.err
+    assert "Traceback" not in ending.err
 
 
 def test_characters_that_the_encoding_lacks_are_replaced() -> None:
-    found = child(lambda: (say("a – ± \ud800"), note("b – \udc80")), encoding="ascii")
-    assert (found.code, found.out, found.err) == (0, "a ? ? ?\n", "b ? \\udc80\n")
+    ending = child(lambda: (say("a – ± \ud800"), note("b – \udc80")), encoding="ascii")
+    assert (ending.code, ending.out, ending.err) == (0, "a ? ? ?\n", "b ? \\udc80\n")
     assert child(lambda: say("\ud800")).out == "?\n"
 
 
@@ -150,7 +150,7 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 
 class RetryError(Exception):
-    """As tenacity has it: what the last attempt raised is in a future."""
+    """An error as tenacity has it: what the last attempt raised is in a future."""
 
     def __init__(self, last: Exception) -> None:
         super().__init__("<Future at 0x7f>")

@@ -25,7 +25,7 @@ import pytest
     ],
     ids=str,
 )
-def test_what_cannot_be_told_is_refused_in_one_sentence(typed, file_of, words, message: str) -> None:
+def test_what_cannot_be_decided_is_refused_in_one_sentence(typed, file_of, words, message: str) -> None:
     file = file_of(docs(5))
     code, out, err = typed("ls", *(word.replace("FILE", file) for word in words))
     assert (code, out) == (2, "")
@@ -36,11 +36,11 @@ def test_what_cannot_be_told_is_refused_in_one_sentence(typed, file_of, words, m
 def docs(n_questions: int) -> list[dict]:
     """Questions with four sorted numbers."""
     rng = random.Random(0)
-    found = []
+    docs = []
     for number in range(n_questions):
         options = [str(value) for value in sorted(int(10 ** rng.uniform(1, 8)) for _ in range(4))]
-        found.append({"question": f"How many are {number}?", "choices": options, "answer": rng.randrange(4)})
-    return found
+        docs.append({"question": f"How many are {number}?", "choices": options, "answer": rng.randrange(4)})
+    return docs
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_file_is_read_instead_of_the_data_of_a_task(typed, file_of) -> None:
     assert (code, "| numbers sorted | 60 |" in out) == (0, True)
 
 
-def test_fields_are_named_and_rows_that_hold_no_question_are_told(typed, file_of) -> None:
+def test_fields_are_named_and_rows_that_hold_no_question_are_reported(typed, file_of) -> None:
     rows = [{"text": doc["question"], "choices": doc["choices"], "key": doc["answer"]} for doc in docs(60)]
     file = file_of([{"text": "Which?", "choices": ["red", ""], "key": 0}, *rows])
     code, out, err = typed("ls", file, "--orders", "--fields", "question=text,answer=key")

@@ -19,9 +19,11 @@ from tests.results.harness_files import answered, row, write_run
         ("verdict>=evidence --allow-no-verdict", 0, "m, bench: not judged, since it has no verdict"),
     ],
 )
-def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:
-    found, _, err = typed("annotate", folder, "--fail-on", *condition.split())
-    assert found == code
+def test_exit_codes_distinguish_a_met_condition_from_one_that_cannot_be_checked(
+    folder, typed, condition, code, said
+) -> None:
+    exit_code, _, err = typed("annotate", folder, "--fail-on", *condition.split())
+    assert exit_code == code
     assert said in err
 
 

@@ -70,9 +70,9 @@ def test_two_seals_of_one_file_have_different_keys(typed, tmp_path: Path) -> Non
     file = write(tmp_path / "mine.jsonl", ROWS)
     for name in "ab":
         assert typed("seal", file, "-o", tmp_path / name)[0] == 0
-    one, other = (read_seal(tmp_path / name / "private") for name in "ab")
-    assert one.key != other.key
-    assert one.questions != other.questions
+    first, other = (read_seal(tmp_path / name / "private") for name in "ab")
+    assert first.key != other.key
+    assert first.questions != other.questions
 
 
 def test_what_is_left_out_or_not_drawn_is_named_with_its_row(typed, tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_what_is_left_out_or_not_drawn_is_named_with_its_row(typed, tmp_path: Pa
     assert code == 0
     assert "9 questions sealed as mine: 8 with drawn orders" in out
     assert "2 rows left out" in out
-    told = err.splitlines()
-    assert told[0].startswith("row 9 is left out: options are None")
-    assert told[1] == "row 10 is left out: it asks the same as row 1; remove or reword one of them"
-    assert told[2].startswith(
+    messages = err.splitlines()
+    assert messages[0].startswith("row 9 is left out: options are None")
+    assert messages[1] == "row 10 is left out: it asks the same as row 1; remove or reword one of them"
+    assert messages[2].startswith(
         "row 11 depends on the order of its options, so its order is kept, and it is left out of"
     )
 
@@ -230,8 +230,8 @@ def made_with(text: str) -> Callable[[Path], object]:
 
 def by_another_arrow(file: Path) -> None:
     content = file.read_bytes()
-    found = re.search(rb"parquet-cpp-arrow version [0-9.]+", content)
-    file.write_bytes(content.replace(found[0], found[0].replace(b"version", b"VERSION")))
+    match = re.search(rb"parquet-cpp-arrow version [0-9.]+", content)
+    file.write_bytes(content.replace(match[0], match[0].replace(b"version", b"VERSION")))
 
 
 def by_another_arrow_with_metadata(file: Path) -> None:
@@ -287,11 +287,11 @@ def test_what_was_changed_in_the_public_folder_is_named(typed, sealed: Path, nam
 @pytest.mark.parametrize("place", ["public", "public/mine.jsonl"])
 def test_without_a_commitment_it_is_said_and_the_exit_code_is_2(typed, sealed: Path, place: str) -> None:
     (sealed / "public" / "commitment.json").unlink()
-    asked = ("seal", "verify", sealed / place, sealed / "private")
-    code, out, err = typed(*asked)
+    words = ("seal", "verify", sealed / place, sealed / "private")
+    code, out, err = typed(*words)
     assert (code, "each in the wording, order and place that the key draws (" in out) == (2, True)
     assert "there is no commitment.json and no --commitment" in err
-    assert typed(*asked, "--commitment", read_seal(sealed / "private").commitment)[0] == 0
+    assert typed(*words, "--commitment", read_seal(sealed / "private").commitment)[0] == 0
 
 
 def test_a_head_that_was_announced_shows_that_the_owner_wrote_another_ledger(typed, sealed: Path) -> None:
@@ -300,15 +300,15 @@ def test_a_head_that_was_announced_shows_that_the_owner_wrote_another_ledger(typ
     add_looks(private, seal, [Look(0, "org/one", "digest", 0.01, 0.5, 0.0, "0-3")])
     announced = read_ledger(private, seal).head
     add_looks(private, seal, [Look(0, "org/two", "digest", 0.01, 0.5, 0.0, "0-3")])
-    asked = ("seal", "verify", sealed, "--head")
-    assert [typed(*asked, head)[0] for head in (begin, announced.upper())] == [0, 0]
+    words = ("seal", "verify", sealed, "--head")
+    assert [typed(*words, head)[0] for head in (begin, announced.upper())] == [0, 0]
     (private / "looks.jsonl").unlink()
     (private / "looks_head.json").write_text(head_text(seal))
     add_looks(private, seal, [Look(0, "org/one", "digest", 0.01, 0.002, 0.0, "0-3")])
-    assert typed(*asked, begin)[0] == 0
-    code, out, err = typed(*asked, announced)
+    assert typed(*words, begin)[0] == 0
+    code, out, err = typed(*words, announced)
     assert (code, out, f"the ledger never had the head {announced}" in err) == (1, "", True)
-    assert typed(*asked, "12")[0] == 2
+    assert typed(*words, "12")[0] == 2
     assert typed("seal", "verify", sealed / "public", "--head", announced)[0] == 2
 
 

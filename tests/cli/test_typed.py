@@ -57,7 +57,7 @@ def test_our_commands_are_eight_beside_the_three_of_lm_eval() -> None:
     ],
     ids=" ".join,
 )
-def test_a_misspelled_task_is_told_by_every_command(typed, words) -> None:
+def test_a_misspelled_task_is_reported_by_every_command(typed, words) -> None:
     code, out, err = typed(*words)
     assert (code, out) == (2, "")
     assert err.startswith("'mmul' is not a task, group, tag or audit; did you mean mmlu")
@@ -108,8 +108,8 @@ def test_bash_completes_commands_options_and_choices(typed, tmp_path: Path, word
     script = tmp_path / "script"
     script.write_text(typed("--print-completion", "bash")[1])
     command = ["bash", "-c", COMPLETE, "bash", script, *words.split()]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert set(found.stdout.split()) == expected, found.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert set(process.stdout.split()) == expected, process.stderr
 
 
 def test_folders_and_files_are_completed_as_such() -> None:

@@ -144,7 +144,7 @@ def test_both_listings_are_shown_sorted_and_the_published_one_may_be_either() ->
         (("one", "."), "no text that a reply could name"),
     ],
 )
-def test_options_that_a_reply_cannot_tell_apart_are_not_asked_about(form: str, options, reason: str) -> None:
+def test_options_that_a_reply_cannot_distinguish_are_not_asked_about(form: str, options, reason: str) -> None:
     with pytest.raises(UntestableQuestion, match=reason):
         PublishedGuess(form).requests(Question("q", "Which one?", options))
 

@@ -24,7 +24,7 @@ def test_a_wrong_option_is_hidden_and_always_the_same() -> None:
         MaskedOption(hides="right").requests(QUESTION)
 
 
-def test_the_model_is_told_the_benchmark_and_shown_the_rest() -> None:
+def test_the_model_is_given_the_benchmark_and_shown_the_rest() -> None:
     probe = MaskedOption(benchmark="zoo_quiz", hides="right")
     (request,) = probe.requests(Question("q", "Which?", OPTIONS, answer=1))
     assert "test set of zoo_quiz" in request.context

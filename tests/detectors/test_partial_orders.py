@@ -15,20 +15,20 @@ OPTIONS = ("a cat on a mat", "two dogs in the rain", "three hens", "a horse of c
 QUESTION = Question("q", "Which animals are seen there?", OPTIONS)
 
 
-def asked(n_options: int, scores: dict[tuple[int, int], float]) -> Answered:
+def answered(n_options: int, scores: dict[tuple[int, int], float]) -> Answered:
     question = Question("q", "Which?", tuple(f"option {i}" for i in range(n_options)))
     return Answered(question, (), tuple(scores[pair] for pair in permutations(range(n_options), 2)))
 
 
 def drawn(n_options: int, rng: np.random.Generator) -> Answered:
-    return asked(n_options, {pair: rng.normal() for pair in permutations(range(n_options), 2)})
+    return answered(n_options, {pair: rng.normal() for pair in permutations(range(n_options), 2)})
 
 
 def test_as_published_the_first_pair_must_be_the_likeliest_of_all() -> None:
     scores = {pair: -float(sum(pair)) for pair in permutations(range(4), 2)}
-    (tied,) = PairPublished().judge([asked(4, scores)])
+    (tied,) = PairPublished().judge([answered(4, scores)])
     assert (tied.flagged, tied.margin, tied.pvalue) == (False, 0.0, 2 / 12)  # (1, 0) reads as likely
-    (first,) = PairPublished().judge([asked(4, scores | {(0, 1): 0.5})])
+    (first,) = PairPublished().judge([answered(4, scores | {(0, 1): 0.5})])
     assert (first.flagged, first.margin, first.pvalue, first.null_rate) == (True, 1.5, 1 / 12, 1 / 12)
 
 

@@ -16,7 +16,7 @@ def command_line() -> CommandLine:
 
 @pytest.fixture(scope="session")
 def accepted(command_line: CommandLine) -> Callable[[list[str]], bool]:
-    """Whether the real parsers accept a command; nothing is run."""
+    """Return whether the real parsers accept a command; nothing is run."""
 
     def parses(words: list[str]) -> bool:
         with pytest.MonkeyPatch.context() as patch:

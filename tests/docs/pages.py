@@ -48,8 +48,8 @@ def all_blocks(*languages: str) -> list[Block]:
 def commands(block: Block) -> list[list[str]]:
     """The words of every call of our command line or of lm_eval's; the other lines of a block are output."""
     lines = block.text.replace("\\\n", " ").splitlines()
-    found = [THROUGH_PYTHON.sub("lm_eval ", line.removeprefix("$ ")) for line in lines]
-    return [shlex.split(line, comments=True) for line in found if line.split(" ", 1)[0] in PROGRAMS]
+    commands = [THROUGH_PYTHON.sub("lm_eval ", line.removeprefix("$ ")) for line in lines]
+    return [shlex.split(line, comments=True) for line in commands if line.split(" ", 1)[0] in PROGRAMS]
 
 
 def all_commands() -> list[tuple[Block, list[str]]]:

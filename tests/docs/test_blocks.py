@@ -15,7 +15,7 @@ import yaml
 from tests.docs.pages import PAGES, ROOT, Block, all_blocks, all_commands, inline_code
 
 Accepted = Callable[[list[str]], bool]
-OF_THE_READER = ("my_detectors",)  # packages that a page tells its reader to write
+OF_THE_READER = ("my_detectors",)  # packages that a page asks its reader to write
 
 
 def short(value: object) -> str:
@@ -29,9 +29,9 @@ def test_the_argument_parsers_accept_a_command(block: Block, words: list[str], a
 
 def test_many_commands_are_checked() -> None:
     """Among them those behind launchers, prompts, continued lines and list items."""
-    found = {str(block).partition(":")[0] for block, _ in all_commands()}
+    pages = {str(block).partition(":")[0] for block, _ in all_commands()}
     assert len(all_commands()) > 50
-    assert {"README.md", "docs/howto/clusters.md", "docs/lab.md", "docs/howto/own_benchmark.md"} <= found
+    assert {"README.md", "docs/howto/clusters.md", "docs/lab.md", "docs/howto/own_benchmark.md"} <= pages
 
 
 @pytest.mark.parametrize("block", all_blocks("python"), ids=str)

@@ -50,28 +50,30 @@ def simulations(tally: Tally, _: Path, tries: int, rng: random.Random) -> None:
     one."""
     command = [sys.executable, "-m", "tests.lab.kills", str(tries // 2), str(rng.randrange(1000))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    for found in map(json.loads, done.stdout.splitlines()):
-        tally.tries += int(found["killed"])
-        tally.found(f"{found}", lost=not found["resumed"], wrong=found["resumed"] and not found["same"])
+    for simulation in map(json.loads, done.stdout.splitlines()):
+        tally.tries += int(simulation["killed"])
+        tally.record(
+            f"{simulation}", lost=not simulation["resumed"], wrong=simulation["resumed"] and not simulation["same"]
+        )
 
 
 @attack("hostile documents", 20_000, 100)
 def hostile_documents(tally: Tally, _: Path, tries: int, rng: random.Random) -> None:
-    """In every way in which an audit reads them."""
+    """Documents of hostile shapes are read in every way in which an audit reads them."""
     made = documents(rng)
     for _ in range(tries):
         try:
             read_all([next(made)])
         except AssertionError as error:
-            tally.found(str(error), wrong=1)
+            tally.record(str(error), wrong=1)
         tally.tries += 1
 
 
 def campaign(names: Iterable[str], small: bool, seed: int) -> Iterator[Tally]:
     for name in names:
-        begun = time.monotonic()
+        start = time.monotonic()
         tally = ATTACKS[name].tally(small, seed)
-        print(f"{name}: {tally.tries} tries, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        print(f"{name}: {tally.tries} tries, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         for note in tally.notes:
             print(f"  {note}", file=sys.stderr, flush=True)
         yield tally
@@ -88,7 +90,7 @@ def main() -> None:
     audits.prepare()
     with tempfile.TemporaryDirectory() as folder:
         weighed.prepare(Path(folder) / "first")
-    names = args.names or [name for name, one in ATTACKS.items() if one.in_core or not args.small]
+    names = args.names or [name for name, attack in ATTACKS.items() if attack.in_core or not args.small]
     tallies = list(campaign(names, args.small, args.seed))
     print(as_markdown(tallies))
     print(*(note for tally in tallies for note in tally.notes), sep="\n")

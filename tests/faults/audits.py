@@ -61,7 +61,7 @@ class Audit:
         return self.place.run(["lm_eval", *words], run, **how)
 
     def samples(self) -> Lines:
-        """Of the newest run."""
+        """Return the samples of the newest run."""
         logs = sorted(self.place.out.rglob(f"samples_{TASK}_*.jsonl"))
         return [json.loads(line) for line in logs[-1].read_text(encoding="utf-8").splitlines()] if logs else []
 
@@ -73,17 +73,17 @@ class Audit:
         """Runs to the end and counts what is amiss: each kill may lose the answers that were not yet kept."""
         ended = self.run()
         if ended.code != 0:
-            self.tally.found(f"{note}: the command does not go on ({ended.output[-300:]})", lost=1)
+            self.tally.record(f"{note}: the command does not go on ({ended.output[-300:]})", lost=1)
             return
-        asked = self.place.notes.read_text().splitlines()
-        n_again = len(asked) - len(set(asked)) - n_kills * ANSWERS_KEPT
-        self.tally.found(f"{note}: answers were asked again", lost=max(0, n_again))
+        notes = self.place.notes.read_text().splitlines()
+        n_again = len(notes) - len(set(notes)) - n_kills * ANSWERS_KEPT
+        self.tally.record(f"{note}: answers were asked again", lost=max(0, n_again))
         self.compare(self.samples(), note)
 
-    def compare(self, found: Lines, note: str) -> None:
-        counts = Counter((line["doc_hash"], line["filter"]) for line in found)
-        self.tally.found(f"{note}: questions stand twice", doubled=sum(n - 1 for n in counts.values()))
-        self.tally.found(f"{note}: samples differ", wrong=list(found) != list(self.right))
+    def compare(self, lines: Lines, note: str) -> None:
+        counts = Counter((line["doc_hash"], line["filter"]) for line in lines)
+        self.tally.record(f"{note}: questions stand twice", doubled=sum(n - 1 for n in counts.values()))
+        self.tally.record(f"{note}: samples differ", wrong=list(lines) != list(self.right))
 
 
 @attack("kill of an audit at random", 30, 1)
@@ -112,7 +112,7 @@ AIMS: Sequence[tuple[str, Any, str, tuple[int, ...]]] = (
 
 @attack("kill of an audit, aimed", 100, 1)
 def aimed_kills(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
-    """Before and after certain calls of each place of AIMS."""
+    """An audit is killed before and after certain calls of each place of AIMS."""
     audit = Audit(folder, tally)
     aims = [(*aim[:3], call, after) for aim in AIMS for call in aim[3] for after in (False, True)]
     for name, owner, method, call, after in aims[:tries]:
@@ -133,7 +133,7 @@ def audit_full_disk(tally: Tally, folder: Path, tries: int, _: random.Random) ->
         tally.tries += 1
         audit.place.notes.unlink(missing_ok=True)  # it was cut, too
         is_whole = ended.code == 0 and audit.samples() == audit.right
-        tally.found(f"limit {limit}: exit {ended.code}, not whole", wrong=ended.code == 0 and not is_whole)
+        tally.record(f"limit {limit}: exit {ended.code}, not whole", wrong=ended.code == 0 and not is_whole)
         audit.finish(f"after a full disk of {limit}")
 
 
@@ -150,7 +150,7 @@ def two_audits_at_once(tally: Tally, folder: Path, tries: int, _: random.Random)
         _, status = os.waitpid(pid, 0)
         tally.tries += 1
         ends = f"exit {ended.code} and {status}: {ended.output[-400:]}"
-        tally.found(f"two at once {number}: {ends}", lost=ended.code != 0 or status != 0)
+        tally.record(f"two at once {number}: {ends}", lost=ended.code != 0 or status != 0)
         for log in audit.place.out.rglob(f"samples_{TASK}_*.jsonl"):
             lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
             audit.compare(lines, f"two at once {number}")
@@ -187,7 +187,7 @@ def _same(pvalue: float | None, other: float | None) -> bool:
 
 @attack("model that misbehaves", 60, 1)
 def misbehaving_models(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """What is not skipped with a reason is what a sound model gives."""
+    """Answers of a misbehaving model that are not skipped with a reason are those of a sound model."""
     audit = Audit(folder, tally)
     for number in range(tries):
         audit.again()
@@ -197,11 +197,11 @@ def misbehaving_models(tally: Tally, folder: Path, tries: int, rng: random.Rando
         finally:
             Weighed.spoil = None
         tally.tries += 1
-        found = audit.samples()
+        samples = audit.samples()
         if ended.code != 0:
-            tally.found(f"model {number}: exit {ended.code} without a reason", wrong="cannot" not in ended.output)
+            tally.record(f"model {number}: exit {ended.code} without a reason", wrong="cannot" not in ended.output)
             continue
-        tally.found(f"model {number}: questions are missing", wrong=len(found) != len(audit.right))
-        for mine, sound in zip(found, audit.right, strict=False):
-            known = mine["reason"] is not None or _same(mine["pvalue"], sound["pvalue"])
-            tally.found(f"model {number}: a question is wrong in silence", wrong=not known)
+        tally.record(f"model {number}: questions are missing", wrong=len(samples) != len(audit.right))
+        for mine, sound in zip(samples, audit.right, strict=False):
+            is_right = mine["reason"] is not None or _same(mine["pvalue"], sound["pvalue"])
+            tally.record(f"model {number}: a question is wrong in silence", wrong=not is_right)

@@ -63,7 +63,7 @@ MOMENTS = {
 
 @dataclass(frozen=True)
 class Said:
-    """What a command leaves: whatever a user would act upon."""
+    """The results of a command that a user would act upon."""
 
     code: int
     what: Any
@@ -82,7 +82,7 @@ class Attacked:
         return Said(ended.code, self.place.table() if self.is_campaign else self.place.verdicts())
 
     def fresh(self) -> Said:
-        """In a fresh folder."""
+        """Return what the command gives in a fresh folder."""
         self.place.without_output()
         return self.said(self.run())
 
@@ -119,13 +119,13 @@ def _changed(attacked: Attacked, tally: Tally, before: Said, name: str, moment: 
     request = MOMENTS[moment]
     if moment == MEANWHILE:
         ended = attacked.run(at={request: lambda: CHANGES[name](place)})
-        found = attacked.said(ended)
-        tally.found(
-            f"{note}: of neither: {ended.output[-400:]}", wrong=found not in (before, after) and ended.code != 2
+        sentence = attacked.said(ended)
+        tally.record(
+            f"{note}: of neither: {ended.output[-400:]}", wrong=sentence not in (before, after) and ended.code != 2
         )
     else:
         ended = attacked.run(at={} if request is None else {request: killed})
-        tally.found(f"{note}: not killed", lost=(ended.code == KILLED) != (request is not None))
+        tally.record(f"{note}: not killed", lost=(ended.code == KILLED) != (request is not None))
         CHANGES[name](place)
     tally.tries += 1
     _compare(attacked, tally, after, note)
@@ -144,9 +144,9 @@ def _undone(place: Place) -> None:
 def _compare(attacked: Attacked, tally: Tally, right: Said, note: str) -> None:
     """Refusing is saying so."""
     ended = attacked.run()
-    found = attacked.said(ended)
+    sentence = attacked.said(ended)
     is_refused = ended.code == 2 and bool(ended.output.strip())
-    tally.found(f"{note}: exit {ended.code}: {ended.output[-400:]}", wrong=found != right and not is_refused)
+    tally.record(f"{note}: exit {ended.code}: {ended.output[-400:]}", wrong=sentence != right and not is_refused)
 
 
 @attack("folder with older verdicts", 12, 0)
@@ -167,6 +167,6 @@ def older_verdicts(tally: Tally, folder: Path, tries: int, rng: random.Random) -
         shutil.copytree(older, place.out)
         if rng.random() < 0.3:
             damage(place.out / "verdicts.json", rng)
-        found = attacked.said(attacked.run())
+        sentence = attacked.said(attacked.run())
         tally.tries += 1
-        tally.found(f"exit {found.code} instead of {right.code}", wrong=found != right)
+        tally.record(f"exit {sentence.code} instead of {right.code}", wrong=sentence != right)

@@ -21,7 +21,10 @@ KILLED = -signal.SIGKILL
 
 @dataclass(frozen=True)
 class Ended:
-    """code: the exit status, negative for a signal; seconds: until then; output: of stdout and stderr together"""
+    """The end of a process.
+
+    code: the exit status, negative for a signal; seconds: until then; output: of stdout and stderr together
+    """
 
     code: int
     seconds: float
@@ -36,21 +39,21 @@ def child(
     kill_after: seconds until SIGKILL
     size_limit: bytes that a file may have, which is what a full disk does to a file: OSError in the middle of it
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     pid = os.fork()
     if pid == 0:
         _be_child(run, log, size_limit)
-    code = _wait(pid, begun, kill_after)
+    code = _wait(pid, start, kill_after)
     output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""  # killed before it wrote
-    return Ended(code, time.monotonic() - begun, output)
+    return Ended(code, time.monotonic() - start, output)
 
 
-def _wait(pid: int, begun: float, kill_after: float | None) -> int:
+def _wait(pid: int, start: float, kill_after: float | None) -> int:
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
-        if kill_after is not None and time.monotonic() - begun >= kill_after:
+        if kill_after is not None and time.monotonic() - start >= kill_after:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.002)
 
@@ -72,7 +75,7 @@ def _be_child(run: Callable[[], object], log: Path, size_limit: int | None) -> N
 
 
 def _exit_code(run: Callable[[], object]) -> int:
-    """Of a process that does nothing else; a hook for exceptions may end it with another one."""
+    """Return the exit code of a process that does nothing else; a hook for exceptions may end it with another one."""
     try:
         run()
     except SystemExit as end:

@@ -62,7 +62,7 @@ def typed(words: Sequence[str]) -> Callable[[], None]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Of every file that is not the leftover of a kill."""
+    """Return the digest of every file that is not the leftover of a kill."""
     return {
         str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(folder.rglob("*"))
@@ -87,59 +87,60 @@ class Attacked:
 
     def check(self, tally: Tally, note: str) -> None:
         """Nothing that was there is changed; what is there of the outputs is whole; the command ends it."""
-        tally.found(f"{note}: originals changed", lost=digests(self.folder / "runs") != self.before)
+        tally.record(f"{note}: originals changed", lost=digests(self.folder / "runs") != self.before)
         broken = [name for name, digest in self.made().items() if digest != self.right.get(name)]
-        tally.found(f"{note}: not whole: {broken}", wrong=len(broken))
+        tally.record(f"{note}: not whole: {broken}", wrong=len(broken))
         ended = self.run()
-        tally.found(f"{note}: does not go on: {ended.output[-300:]}", lost=ended.code != 0)
-        tally.found(f"{note}: ends otherwise", wrong=self.made() != self.right)
+        tally.record(f"{note}: does not go on: {ended.output[-300:]}", lost=ended.code != 0)
+        tally.record(f"{note}: ends otherwise", wrong=self.made() != self.right)
 
 
 def undisturbed(folder: Path) -> tuple[Path, dict[str, tuple[dict[str, str], float]]]:
     """The source folder; of each command what is right, and the seconds it takes."""
     source = folder_of_runs(folder / "source")
-    found = {}
+    results = {}
     for name in commands(source):
-        one = Attacked(folder, name, source, {})
-        ended = one.run()
+        attacked = Attacked(folder, name, source, {})
+        ended = attacked.run()
         assert ended.code == 0, ended.output[-2000:]
-        found[name] = one.made(), ended.seconds
-    return source, found
+        results[name] = attacked.made(), ended.seconds
+    return source, results
 
 
 @attack("kill of annotate, report, leaderboard, clean", 40, 2)
 def command_kills(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """At random, and aimed at the writing of files."""
+    """Commands are killed at random, and aimed at the writing of files."""
     source, right = undisturbed(folder)
     for number in range(tries):
         name = list(right)[number % len(right)]
         digest, seconds = right[name]
-        one = Attacked(folder, name, source, digest)
+        attacked = Attacked(folder, name, source, digest)
         if number % 2:
             with kill_at(files.Path, "replace", rng.randint(1, 3), after=rng.random() < 0.5):
-                ended = one.run()
+                ended = attacked.run()
         else:
-            ended = one.run(kill_after=rng.uniform(0.3, 1.0) * seconds)
+            ended = attacked.run(kill_after=rng.uniform(0.3, 1.0) * seconds)
         tally.tries += int(ended.code == KILLED)
-        one.check(tally, f"{name}, kill {number}")
+        attacked.check(tally, f"{name}, kill {number}")
 
 
 @attack("full disk under annotate, report, leaderboard, clean", 4, 1)
 def command_full_disk(tally: Tally, folder: Path, tries: int, _: random.Random) -> None:
     source, right = undisturbed(folder)
     for limit, (name, (digest, _)) in product((0, 2_000, 20_000, 100_000)[:tries], right.items()):
-        one = Attacked(folder, name, source, digest)
-        ended = one.run(size_limit=limit)
+        attacked = Attacked(folder, name, source, digest)
+        ended = attacked.run(size_limit=limit)
         tally.tries += 1
-        is_silent = ended.code == 0 and one.made() != digest
-        tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=is_silent)
-        tally.found(f"{name}, {limit}: a traceback", wrong=has_traceback(ended))
-        one.check(tally, f"{name}, {limit}")
+        is_silent = ended.code == 0 and attacked.made() != digest
+        tally.record(f"{name}, {limit}: exit 0 though not whole", wrong=is_silent)
+        tally.record(f"{name}, {limit}: a traceback", wrong=has_traceback(ended))
+        attacked.check(tally, f"{name}, {limit}")
 
 
 @attack("damaged files", 500, 20)
 def damaged_files(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """Folders each file of which is damaged, or lost lines: what is read is right, or it is told that not all is."""
+    """Folders are read of which each file is damaged or lost lines: the results are right, or they say what is
+    missing."""
     source = folder_of_runs(folder / "damaged_source", n_rows=12) / "runs"
     right = _answers(annotate([source]))
     while tally.tries < tries:
@@ -173,13 +174,13 @@ def _read_damaged(tally: Tally, place: Path, right: Mapping[Any, Any]) -> None:
                 as_text(annotation.rows, "table")
             board_of(leaderboard(annotations))
     except ValueError as error:
-        tally.found(f"{note}: refused without a word", wrong=not str(error))
+        tally.record(f"{note}: refused without a word", wrong=not str(error))
         return
     except Exception as error:
-        tally.found(f"{note}: {error!r}", wrong=1)
+        tally.record(f"{note}: {error!r}", wrong=1)
         return
-    is_told = any(annotation.problems for annotation in annotations)
-    tally.found(f"{note}: differs without a word", wrong=_answers(annotations) != right and not is_told)
+    is_reported = any(annotation.problems for annotation in annotations)
+    tally.record(f"{note}: differs without a word", wrong=_answers(annotations) != right and not is_reported)
     if len(annotations) == 1:
-        asked = [question.doc_hash for question in annotations[0].questions if question.task == "bench"]
-        tally.found(f"{note}: questions stand twice", doubled=len(asked) - len(set(asked)))
+        hashes = [question.doc_hash for question in annotations[0].questions if question.task == "bench"]
+        tally.record(f"{note}: questions stand twice", doubled=len(hashes) - len(set(hashes)))

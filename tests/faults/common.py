@@ -18,7 +18,7 @@ from lm_eval_leakage.harness.auditable import judge
 from tests.checking.conftest import written
 from tests.faults.tally import Tally, attack
 from tests.faults.weighed import DOCS, NAME, TRAINED, Place, Weighed
-from tests.installed_tasks import found_of, given_rows, of_each_shape, rows_of
+from tests.installed_tasks import coverage_of, given_rows, of_each_shape, rows_of
 from tests.prompt_layouts import random_layout
 
 NUMBERS = ("verdict", "reason", "pvalue", "ratio", "n", "n_tested", "flagged", "accuracy", "inflation")
@@ -43,14 +43,14 @@ def _converted(convert: Convert, share: float, salt: float) -> Callable[[Sequenc
 
     def spoil(answers: Sequence[Any], requests: Sequence[Any]) -> Any:
         is_other = [random.Random(f"{salt}{request.args}").random() < share for request in requests]
-        return [convert(*one) if other else one for one, other in zip(answers, is_other, strict=True)]
+        return [convert(*row) if other else row for row, other in zip(answers, is_other, strict=True)]
 
     return spoil
 
 
 def _numbers(verdicts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the verdicts say of the answers, without the name of the model and its files."""
-    return [{name: one[name] for name in NUMBERS} for one in verdicts]
+    """Return the numbers of the verdicts, without the name of the model and its files."""
+    return [{name: verdict[name] for name in NUMBERS} for verdict in verdicts]
 
 
 def _check_loaded(place: Place) -> None:
@@ -82,7 +82,7 @@ def scalars(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
         is_right = _numbers(verdicts) == _numbers(right)
         text = f"{ended.output}{verdicts}"
         is_said = "must be finite and at most 0" in text or "must be a log-likelihood and a boolean" in text
-        tally.found(
+        tally.record(
             f"{number}: {kind}, loaded: {is_loaded}: {verdicts}", wrong=not (is_right or (is_said and not is_scalar))
         )
 
@@ -98,7 +98,7 @@ def _damaged(rows: list[dict[str, Any]], rng: random.Random) -> list[dict[str, A
         return rows
     field, value = rng.choice([*rows[0]]), rng.choice([*OTHER_VALUES, "left out"])
     if value == "left out":
-        return [{name: own for name, own in row.items() if name != field} for row in rows]
+        return [{name: value for name, value in row.items() if name != field} for row in rows]
     return [row | {field: value} for row in rows]
 
 
@@ -109,22 +109,22 @@ def installed(tally: Tally, folder: Path, tries: int, rng: random.Random) -> Non
     tasks = of_each_shape()
     for number in range(tries):
         task = tasks[number % len(tasks)]
-        rows = found_of(task)[0] if number < len(tasks) else _damaged(rng.choice([*rows_of(task)]), rng)
+        rows = coverage_of(task)[0] if number < len(tasks) else _damaged(rng.choice([*rows_of(task)]), rng)
         tally.tries += 1
         with given_rows(task, rows):
             try:
                 _, reason = judge(SimpleNamespace(cfg=task.settings, yaml_path=task.file))
                 where = {"include_path": task.file.parent, "output_path": folder / str(number)}
                 outcome = check(NAME, {"pretrained": str(folder)}, task.name, dry_run=True, **where)
-                told = "" if outcome.plan is None else "a plan"
+                reported = "" if outcome.plan is None else "a plan"
             except ValueError as error:
-                told = str(error) if str(error).startswith(f"{task.name} cannot be ") else ""
+                reported = str(error) if str(error).startswith(f"{task.name} cannot be ") else ""
                 reason = ""
             except Exception as error:
-                told = reason = ""
+                reported = reason = ""
                 tally.notes.append(f"{number}: {task.name}: {error!r}")
-        is_sentence = bool(told) and len(f"{reason}{told}".splitlines()) == 1
-        tally.found(f"{number}: {task.name}: {reason} {told} with {rows[0]}", wrong=not is_sentence)
+        is_sentence = bool(reported) and len(f"{reason}{reported}".splitlines()) == 1
+        tally.record(f"{number}: {task.name}: {reason} {reported} with {rows[0]}", wrong=not is_sentence)
     logging.disable(logging.NOTSET)
 
 
@@ -135,7 +135,7 @@ def layouts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
         layout = random_layout(rng)
         tally.tries += 1
         fault = layout.fault()
-        tally.found(f"{number}: {fault} in {layout.prompt!r} with {layout.row}", wrong=bool(fault))
+        tally.record(f"{number}: {fault} in {layout.prompt!r} with {layout.row}", wrong=bool(fault))
 
 
 # ---------------------------------------------------------------------- windows
@@ -166,11 +166,11 @@ def windows(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
         finally:
             del Weighed.max_length
         tally.tries += 1
-        (found,) = place.verdicts()
+        (record,) = place.verdicts()
         if len(long) == len(DOCS):
-            is_right = found["accuracy"] is None and "max_length" in found["summary"]
+            is_right = record["accuracy"] is None and "max_length" in record["summary"]
         else:
             names = ("verdict", "pvalue", "n_tested", "flagged", "accuracy", "accuracy_stderr")
-            is_right = [found[name] for name in names] == [right[0][name] for name in names]
-        is_counted = found["n_too_long"] == found["n_left_out"] == len(long) and found["n"] == len(DOCS)
-        tally.found(f"{number}: window {window}, {len(long)} long: {found}", wrong=not (is_right and is_counted))
+            is_right = [record[name] for name in names] == [right[0][name] for name in names]
+        is_counted = record["n_too_long"] == record["n_left_out"] == len(long) and record["n"] == len(DOCS)
+        tally.record(f"{number}: window {window}, {len(long)} long: {record}", wrong=not (is_right and is_counted))

@@ -22,7 +22,7 @@ from tests.faults.tally import Tally, attack
 N_QUESTIONS, N_ORDERS = 40, 6
 PARTS = ("ba", "do", "fe", "gi", "ko", "lu", "me", "ni", "pa", "ro", "su", "ta", "ve", "wi", "zo")
 SCRIPTS: Sequence[Sequence[str]] = (
-    [f"{one}{other}" for one in PARTS for other in PARTS],
+    [f"{part}{other}" for part in PARTS for other in PARTS],
     [chr(0x4E00 + 37 * number) for number in range(200)],  # ideographs
     [f"{chr(0x430 + number % 31)}{chr(0x430 + number // 7)}й" for number in range(200)],
 )
@@ -72,11 +72,11 @@ def near_copies_of_questions(tally: Tally, _: Path, tries: int, rng: random.Rand
             for _ in range(rng.randint(1, 4)):
                 plain.append(replace(answers, shared=(f"question {number}",)))
                 copied.append(replace(answers, shared=shared_texts(_near_copy(question, rng))))
-        found, expected = data_verdict(copied), data_verdict(plain)
+        verdict, expected = data_verdict(copied), data_verdict(plain)
         tally.tries += 1
-        is_same = (found.word, found.tested.n_units) == (expected.word, expected.tested.n_units)
-        is_same &= math.isclose(found.tested.mean_error, expected.tested.mean_error)
-        tally.found(f"{sentence_of(found)} instead of {sentence_of(expected)}", wrong=not is_same)
+        is_same = (verdict.word, verdict.tested.n_units) == (expected.word, expected.tested.n_units)
+        is_same &= math.isclose(verdict.tested.mean_error, expected.tested.mean_error)
+        tally.record(f"{sentence_of(verdict)} instead of {sentence_of(expected)}", wrong=not is_same)
 
 
 def _marks(place: int, n_options: int) -> list[int]:
@@ -106,7 +106,10 @@ Row = dict[str, Any]
 def _row(
     place: int, options: Sequence[str], kind: int, field: str, name: Callable[[int, Sequence[str]], object]
 ) -> Row:
-    """kind: whether the options are under `choices` or `options`, or have marks"""
+    """Return a row of a benchmark.
+
+    kind: whether the options are under `choices` or `options`, or have marks
+    """
     marks = _marks(place, len(options))
     by_text = dict(zip(options, marks, strict=True))
     return (
@@ -131,7 +134,7 @@ def right_answers_in_every_way(tally: Tally, folder: Path, tries: int, rng: rand
         field, name = rng.choice(FIELDS), rng.choice(NAMED)
         options = [[f"w{row}{letter}" for letter in ascii_lowercase[:n_options]] for row in range(20)]
         places = [0, n_options - 1, *(rng.randrange(n_options) for _ in options[2:])]
-        rows = [_row(place, own, kind, field, name) for place, own in zip(places, options, strict=True)]
+        rows = [_row(place, option, kind, field, name) for place, option in zip(places, options, strict=True)]
         spoiled = rng.choice([None, None, None, None, -1, "", "no option", [0, 1], {"a": 1}, 77]) if kind < 2 else None
         expected: list[int | None] = list(places)
         if spoiled is not None:
@@ -146,6 +149,6 @@ def right_answers_in_every_way(tally: Tally, folder: Path, tries: int, rng: rand
             is_right, note = spoiled is not None and "row 8" in str(error), str(error)
         else:
             written = (folder / f"{task.name}.jsonl").read_text().splitlines()
-            found, note = [json.loads(line).get("answer") for line in written], task.unscored
-            is_right = found == expected and ("row 8" in note) == (None in expected)
-        tally.found(f"{rows[:8]}: {note}", wrong=not is_right)
+            answers, note = [json.loads(line).get("answer") for line in written], task.unscored
+            is_right = answers == expected and ("row 8" in note) == (None in expected)
+        tally.record(f"{rows[:8]}: {note}", wrong=not is_right)

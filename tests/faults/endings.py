@@ -41,8 +41,8 @@ CLOSED = (">&-", "2>&-", ">&- 2>&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-")
 
 @attack("outputs that are closed", 36, 0)
 def closed_outputs(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """Of annotate, report, leaderboard and clean, in interpreters of their own: exit status and files are those of the
-    same command with open outputs, and there is no traceback."""
+    """Outputs of annotate, report, leaderboard and clean are closed, in interpreters of their own: exit status and
+    files are those of the same command with open outputs, and there is no traceback."""
     source = folder_of_runs(folder / "source", n_rows=40)
     given = {
         **commands.commands(source),
@@ -56,9 +56,9 @@ def closed_outputs(tally: Tally, folder: Path, tries: int, rng: random.Random) -
         code, files, output = _ended(source, given[name], closed)
         tally.tries += 1
         note = f"{name} {closed}: exit {code}: {output[-300:]}"
-        tally.found(f"{note}, instead of {right[name][0]}", wrong=code != right[name][0])
-        tally.found(f"{note}: other files", wrong=files != right[name][1])
-        tally.found(f"{note}: a traceback", wrong="Traceback" in output)
+        tally.record(f"{note}, instead of {right[name][0]}", wrong=code != right[name][0])
+        tally.record(f"{note}: other files", wrong=files != right[name][1])
+        tally.record(f"{note}: a traceback", wrong="Traceback" in output)
 
 
 def _ended(source: Path, words: list[str], closed: str) -> tuple[int, dict[str, str], str]:
@@ -122,7 +122,7 @@ def full_at_a_write(tally: Tally, folder: Path, tries: int, rng: random.Random) 
             ended = command.run()
         tally.tries += 1
         note = f"{name}, {full}: exit {ended.code}: {ended.output[-300:]}"
-        tally.found(note, wrong=not _is_told(ended))
+        tally.record(note, wrong=not _is_reported(ended))
         command.check(tally, note)
 
 
@@ -132,18 +132,21 @@ def full_at_a_write_of_check(tally: Tally, folder: Path, tries: int, rng: random
     says that there is no room and ends with exit status 2; with room the same command ends as ever."""
     place = Place(folder)
     attacked = {is_campaign: changes.Attacked(place, is_campaign) for is_campaign in (False, True)}
-    right = {is_campaign: one.fresh() for is_campaign, one in attacked.items()}
+    right = {is_campaign: target.fresh() for is_campaign, target in attacked.items()}
     for number in range(tries):
-        one = attacked[number % 2 == 0]
+        target = attacked[number % 2 == 0]
         place.without_output()
         with full_disk(place.out, full := _writes(rng, 110)):
-            ended = one.run()
+            ended = target.run()
         tally.tries += 1
-        note = f"{'campaign' if one.is_campaign else 'check'}, {full}: exit {ended.code}: {ended.output[-500:]}"
-        is_right = one.said(ended) == right[one.is_campaign] or _is_told(ended)
-        tally.found(note, wrong=has_traceback(ended) or not is_right)
-        ended = one.run()
-        tally.found(f"ends otherwise: {note}: {ended.output[-300:]}", wrong=one.said(ended) != right[one.is_campaign])
+        note = f"{'campaign' if target.is_campaign else 'check'}, {full}: exit {ended.code}: {ended.output[-500:]}"
+        is_right = target.said(ended) == right[target.is_campaign] or _is_reported(ended)
+        tally.record(note, wrong=has_traceback(ended) or not is_right)
+        ended = target.run()
+        tally.record(
+            f"ends otherwise: {note}: {ended.output[-300:]}",
+            wrong=target.said(ended) != right[target.is_campaign],
+        )
 
 
 def _writes(rng: random.Random, n: int) -> range:
@@ -152,7 +155,7 @@ def _writes(rng: random.Random, n: int) -> range:
     return range(first, rng.choice([first + 1, 10**9]))
 
 
-def _is_told(ended: Ended) -> bool:
+def _is_reported(ended: Ended) -> bool:
     return ended.code == 2 and os.strerror(errno.ENOSPC) in ended.output and not has_traceback(ended)
 
 
@@ -169,16 +172,16 @@ def inflation(tally: Tally, folder: Path, tries: int, rng: random.Random) -> Non
     for _ in range(tries):
         shutil.rmtree(folder, ignore_errors=True)
         _remembered(folder, rng)
-        (found,) = annotate([folder])
-        (told,) = (one for one in found.rows if one.level == "task")
-        added, checked = INFLATION.of(told), checked_task(told)
-        told_in = {"figures": checked.figures, "citation": checked.citation, "page": render_page([found])}
+        (annotation,) = annotate([folder])
+        (row,) = (row for row in annotation.rows if row.level == "task")
+        added, checked = INFLATION.of(row), checked_task(row)
+        told_in = {"figures": checked.figures, "citation": checked.citation, "page": render_page([annotation])}
         is_claimed = {name: bool(CLAIM.search(text)) for name, text in told_in.items() if text}
         tally.tries += 1
         note = f"inflation {added.value:.3f} ({added.low:.3f} to {added.high:.3f})"
-        tally.found(f"{note}: {is_claimed}", wrong={*is_claimed.values()} != {added.low > 0})
-        for name, text in _jsons(folder, found, told).items():
-            tally.found(f"{note}: {name} is no strict JSON", wrong=not all(map(_is_strict, text)))
+        tally.record(f"{note}: {is_claimed}", wrong={*is_claimed.values()} != {added.low > 0})
+        for name, text in _jsons(folder, annotation, row).items():
+            tally.record(f"{note}: {name} is no strict JSON", wrong=not all(map(_is_strict, text)))
 
 
 def _remembered(folder: Path, rng: random.Random) -> None:
@@ -205,13 +208,13 @@ def _remembered(folder: Path, rng: random.Random) -> None:
 STRANGE = (math.nan, math.inf, -math.inf, 1.5, None)
 
 
-def _jsons(folder: Path, found: Annotation, told: Row) -> dict[str, list[str]]:
+def _jsons(folder: Path, annotation: Annotation, row: Row) -> dict[str, list[str]]:
     """All JSON that is written of it, by lines where each is a text of its own."""
-    texts, _ = exported([told], [*EXPORTS], datetime.now(timezone.utc))
-    of_check = CheckOutcome((checked_task(told),), ()).as_json()
+    texts, _ = exported([row], [*EXPORTS], datetime.now(timezone.utc))
+    of_check = CheckOutcome((checked_task(row),), ()).as_json()
     jsons = {name: [text] for name, text in texts.items() if name.endswith(".json")}
-    jsons |= {"table": [as_text(found.rows, "json")], "verdicts": [of_check]}
-    for file in write(found, "0", folder / "copies"):
+    jsons |= {"table": [as_text(annotation.rows, "json")], "verdicts": [of_check]}
+    for file in write(annotation, "0", folder / "copies"):
         text = file.read_text()
         jsons[file.name] = text.splitlines() if file.suffix == ".jsonl" else [text]
     return jsons

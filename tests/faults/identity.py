@@ -96,14 +96,14 @@ class Edited:
             (rows / "link").symlink_to(rows / "first")
         (self.tasks / "utils.py").write_text(UTILS)
         (self.tasks / "wording.py").write_text(WORDING)
-        told = {"task": "quiz", **SHAPE, "dataset_path": self.format, "dataset_kwargs": NAMED[self.named](rows)}
+        settings = {"task": "quiz", **SHAPE, "dataset_path": self.format, "dataset_kwargs": NAMED[self.named](rows)}
         more = "process_docs: !function utils.process_docs\n"
-        text = yaml.safe_dump(told | {"doc_to_text": TEXT, "doc_to_choice": [*LETTERS]})
+        text = yaml.safe_dump(settings | {"doc_to_text": TEXT, "doc_to_choice": [*LETTERS]})
         (self.tasks / "quiz.yaml").write_text(text + more * self.is_code)
 
     def _write_rows(self, rows: Rows) -> None:
-        for name, own in (("first", rows[:20]), ("second", rows[20:])):
-            FORMATS[self.format](self.tasks / "rows" / name, own)
+        for name, part in (("first", rows[:20]), ("second", rows[20:])):
+            FORMATS[self.format](self.tasks / "rows" / name, part)
 
     def edit(self) -> None:
         file = self.tasks / "wording.py" if self.is_code else self.tasks / "rows" / "first"
@@ -151,15 +151,15 @@ def edits_that_keep_size_and_time(tally: Tally, folder: Path, tries: int, rng: r
         request, note = MOMENTS[moment], f"{edited}, edited {moment}"
         if moment == MEANWHILE:
             ended = edited.check(at={request: edited.edit})
-            is_told = edited.place.verdicts() in (before, after) or ended.code == 2
-            tally.found(f"{note}: of neither: {ended.output[-400:]}", wrong=not is_told)
+            is_reported = edited.place.verdicts() in (before, after) or ended.code == 2
+            tally.record(f"{note}: of neither: {ended.output[-400:]}", wrong=not is_reported)
         else:
             ended = edited.check(at={} if request is None else {request: killed})
-            tally.found(f"{note}: not killed", lost=(ended.code == KILLED) != (request is not None))
+            tally.record(f"{note}: not killed", lost=(ended.code == KILLED) != (request is not None))
             edited.edit()
         ended = edited.check()
         tally.tries += 1
-        tally.found(f"{note}: {ended.output[-600:]}", wrong=edited.place.verdicts() != after)
+        tally.record(f"{note}: {ended.output[-600:]}", wrong=edited.place.verdicts() != after)
 
 
 # ---------------------------------------------------------------------- models
@@ -182,8 +182,8 @@ def _linked(model: Path) -> Path:
     return link
 
 
-def _told(place: Place, ended: Ended) -> tuple[int, list[dict[str, Any]]]:
-    """What a check says, by whatever path its model is called."""
+def _said(place: Place, ended: Ended) -> tuple[int, list[dict[str, Any]]]:
+    """Return the output of a check, by whatever path its model is called."""
     text = json.dumps(place.verdicts())
     for path in sorted((spell(place.model) for spell in SPELLINGS.values()), key=len, reverse=True):
         text = text.replace(path, "MODEL")
@@ -213,20 +213,20 @@ def models_by_content(tally: Tally, folder: Path, tries: int, rng: random.Random
         place.weights(b"memory %.1f " % rng.choice([0.0, 0.5, 4.0]))
         first, second = rng.choice([*SPELLINGS]), rng.choice([*SPELLINGS])
         by_path = {name: SPELLINGS[name](place.model) for name in (first, second)}
-        same = [_told(place, check(place, by_path[first], n)) for n in (20, 40)]
+        same = [_said(place, check(place, by_path[first], n)) for n in (20, 40)]
         n_same = place.n_asked()
         place.without_output()
         place.notes.unlink()
-        mixed = [_told(place, check(place, by_path[name], n)) for name, n in ((first, 20), (second, 40))]
+        mixed = [_said(place, check(place, by_path[name], n)) for name, n in ((first, 20), (second, 40))]
         n_mixed = place.n_asked()
         note = f"{first}, then {second}"
         tally.tries += 1
-        tally.found(f"{note}: {n_mixed} requests instead of {n_same}", wrong=n_mixed != n_same)
-        tally.found(f"{note}: {mixed[1]} instead of {same[1]}", wrong=mixed != same)
+        tally.record(f"{note}: {n_mixed} requests instead of {n_same}", wrong=n_mixed != n_same)
+        tally.record(f"{note}: {mixed[1]} instead of {same[1]}", wrong=mixed != same)
         changed = rng.choice([file for file in place.model.rglob("*") if file.is_file()])
         changed.write_bytes(changed.read_bytes()[::-1])
         place.notes.unlink()
         check(place, by_path[second], 40)
         is_asked = second == "a copy" or place.n_asked() > 0
         tally.tries += 1
-        tally.found(f"{note}: {changed.name} changed, and nothing was asked", wrong=not is_asked)
+        tally.record(f"{note}: {changed.name} changed, and nothing was asked", wrong=not is_asked)

@@ -34,10 +34,10 @@ class Named(NamedFake):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        self.own = self.clean if "clean" in json.dumps(arguments) else type(self).seen
+        self.scorer = self.clean if "clean" in json.dumps(arguments) else type(self).seen
 
     def answer(self, context: str, continuation: str) -> float:
-        return self.own(context, continuation)
+        return self.scorer(context, continuation)
 
 
 def _checked(folder: Path, tasks: list[str], docs: list[dict[str, Any]], out: str = "out", **given: Any) -> Any:
@@ -45,16 +45,19 @@ def _checked(folder: Path, tasks: list[str], docs: list[dict[str, Any]], out: st
     if NAME not in model_registry:
         model_registry.register(NAME, target=Named)
     Named.seen = OptionOrders(docs, MEMORY)
-    asked = {"model": NAME, "model_args": "pretrained=m", "detect": 1.0, "questions": "all", "fail_on": "evidence"}
+    settings = {"model": NAME, "model_args": "pretrained=m", "detect": 1.0, "questions": "all", "fail_on": "evidence"}
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         try:
-            return check(tasks=tasks, output_path=folder / out, **(asked | given))
+            return check(tasks=tasks, output_path=folder / out, **(settings | given))
         except ValueError as error:
             return str(error)
 
 
 def _numbers(outcome: Any) -> dict[str, tuple[Any, ...]]:
-    return {one.task: (one.pvalue, one.n, one.n_tested, one.flagged, one.accuracy) for one in outcome.verdicts}
+    return {
+        verdict.task: (verdict.pvalue, verdict.n, verdict.n_tested, verdict.flagged, verdict.accuracy)
+        for verdict in outcome.verdicts
+    }
 
 
 @attack("names of tasks that overlap, with and without given runs", 12, 0)
@@ -62,49 +65,50 @@ def overlapping_names(tally: Tally, folder: Path, tries: int, rng: random.Random
     """Tasks, groups, groups of groups, tags and patterns in any order; one of the tasks was seen."""
     while tally.tries < tries:
         shutil.rmtree(folder, ignore_errors=True)
-        own = folder / "tasks"
-        own.mkdir(parents=True)
+        folder_of_tasks = folder / "tasks"
+        folder_of_tasks.mkdir(parents=True)
         docs = {name: questions(N, seed=rng.randrange(10**6)) for name in TASKS}
         for name, rows in docs.items():
-            write_task(own, name, rows, more="tag: every\nmetric_list:\n  - metric: acc\n", **LETTERED)
+            write_task(folder_of_tasks, name, rows, more="tag: every\nmetric_list:\n  - metric: acc\n", **LETTERED)
         inner = rng.sample(TASKS, 2)
-        groups = {"inner": inner, "outer": ["inner", *rng.sample([one for one in TASKS if one not in inner], 1)]}
+        groups = {"inner": inner, "outer": ["inner", *rng.sample([task for task in TASKS if task not in inner], 1)]}
         for name, members in groups.items():
-            told = "aggregate_metric_list:\n  - metric: acc\n    weight_by_size: true\n"
-            (own / f"{name}.yaml").write_text(f"group: {name}\ntask: [{', '.join(members)}]\n{told}")
+            figures = "aggregate_metric_list:\n  - metric: acc\n    weight_by_size: true\n"
+            (folder_of_tasks / f"{name}.yaml").write_text(f"group: {name}\ntask: [{', '.join(members)}]\n{figures}")
         names = rng.sample([*TASKS, *groups, "quiz_*", "every"], 3)
-        given: dict[str, Any] = {"include_path": own, "questions": rng.choice(["all", 20])}
+        given: dict[str, Any] = {"include_path": folder_of_tasks, "questions": rng.choice(["all", 20])}
         seen = docs[rng.choice(TASKS)]
         if rng.random() < 0.4:
             _checked(folder, rng.choice([[*TASKS], ["outer", "every"]]), seen, "given", **given)
             given |= {"runs": folder / "given" / "runs"}
-        found = _checked(folder, names, seen, **given)
+        outcome = _checked(folder, names, seen, **given)
         tally.tries += 1
         note = f"{names} {given}"
-        if isinstance(found, str):
-            tally.found(f"{note}: {found}", wrong=1)
+        if isinstance(outcome, str):
+            tally.record(f"{note}: {outcome}", wrong=1)
             continue
         patterns = {"quiz_*": TASKS[:3], "every": TASKS}
-        asked = {one for name in names for one in patterns.get(name, (name,))}
-        tally.found(
-            f"{note}: {[one.task for one in found.verdicts]}", doubled=len(found.verdicts) - len({*_numbers(found)})
+        expected = {task for name in names for task in patterns.get(name, (name,))}
+        tally.record(
+            f"{note}: {[task.task for task in outcome.verdicts]}",
+            doubled=len(outcome.verdicts) - len({*_numbers(outcome)}),
         )
-        tally.found(f"{note}: {asked ^ {*_numbers(found)}}", wrong=asked != {*_numbers(found)})
-        for name in asked & {*_numbers(found)}:
+        tally.record(f"{note}: {expected ^ {*_numbers(outcome)}}", wrong=expected != {*_numbers(outcome)})
+        for name in expected & {*_numbers(outcome)}:
             alone = _numbers(_checked(folder, [name], seen, f"alone {name}", **given))[name]
-            told = _numbers(found)[name]
-            tally.found(f"{note}: {name} is {told} and alone {alone}", wrong=told != alone)
+            figures = _numbers(outcome)[name]
+            tally.record(f"{note}: {name} is {figures} and alone {alone}", wrong=figures != alone)
 
 
 @attack("files whose tasks would have one name", 20, 0)
 def files_of_one_name(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """Of one name, or of the name of a task in the include_path or of an audit, in a folder in which other files of
-    these names were checked before."""
+    """Files have one name, or the name of a task in the include_path or of an audit, in a folder in which other files
+    of these names were checked before."""
     while tally.tries < tries:
         shutil.rmtree(folder, ignore_errors=True)
-        own = folder / "tasks"
-        own.mkdir(parents=True)
-        write_task(own, "quiz", questions(N, seed=rng.randrange(10**6)), **LETTERED)
+        folder_of_tasks = folder / "tasks"
+        folder_of_tasks.mkdir(parents=True)
+        write_task(folder_of_tasks, "quiz", questions(N, seed=rng.randrange(10**6)), **LETTERED)
         docs, files = list[list[dict[str, Any]]](), list[Path]()
         for _ in range(rng.randint(2, 3)):
             place = folder / rng.choice(["a", "b", "a/b"])
@@ -114,22 +118,22 @@ def files_of_one_name(tally: Tally, folder: Path, tries: int, rng: random.Random
                 docs.append(questions(N, seed=rng.randrange(10**6)))
                 files.append(written(place, docs[-1], name))
         is_seen = [rng.random() < 0.5 for _ in files]
-        seen = [doc for rows, known in zip(docs, is_seen, strict=True) for doc in rows if known]
-        given = {"include_path": own} if rng.random() < 0.5 else {}
+        seen = [doc for rows, is_known in zip(docs, is_seen, strict=True) for doc in rows if is_known]
+        given = {"include_path": folder_of_tasks} if rng.random() < 0.5 else {}
         if rng.random() < 0.5:
             _checked(
                 folder, [str(written(folder, questions(N, seed=7), rng.choice(["quiz.jsonl", "test.jsonl"])))], []
             )
         note = f"{[file.relative_to(folder).as_posix() for file in files]} {given}"
         for again in (False, True):
-            found = _checked(folder, list(map(str, files)), seen, **given)
+            outcome = _checked(folder, list(map(str, files)), seen, **given)
             tally.tries += 1
-            if isinstance(found, str):
-                tally.found(f"{note}: {found}", wrong="whose tasks would have one name" not in found)
+            if isinstance(outcome, str):
+                tally.record(f"{note}: {outcome}", wrong="whose tasks would have one name" not in outcome)
                 break
-            words = [one.verdict == VerdictWord.STRONG_EVIDENCE for one in found.verdicts]
-            tally.found(f"{note}, again {again}: {words} instead of {is_seen}", wrong=words != is_seen)
-            tally.found(f"{note}: {found.failed}", wrong=len(found.failed) != sum(is_seen))
+            words = [verdict.verdict == VerdictWord.STRONG_EVIDENCE for verdict in outcome.verdicts]
+            tally.record(f"{note}, again {again}: {words} instead of {is_seen}", wrong=words != is_seen)
+            tally.record(f"{note}: {outcome.failed}", wrong=len(outcome.failed) != sum(is_seen))
 
 
 MODELS = ("m", "M", "a/m", "a_m", "clean", "a/clean", "a_clean")
@@ -138,8 +142,9 @@ FURTHER = ("", "revision=step1", "revision=clean", "subfolder=clean", "dtype=flo
 
 @attack("references that are called like the model, or are the model", 24, 0)
 def references_like_the_model(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """By name, revision, folder, server and number format. The verdict is that of the model beside a clean or another
-    model that has seen the benchmark, or the reference is refused since it is the model."""
+    """References are like the model by name, revision, folder, server and number format. The verdict is that of the
+    model beside a clean or another model that has seen the benchmark, or the reference is refused since it is the
+    model."""
     docs = questions(N)
     while tally.tries < tries:
         shutil.rmtree(folder, ignore_errors=True)
@@ -150,14 +155,16 @@ def references_like_the_model(tally: Tally, folder: Path, tries: int, rng: rando
         )
         if rng.random() < 0.5:
             second = ",".join([first.partition(",")[0], "revision=clean"])
-        found = _checked(folder, [file], docs, model_args=first, reference=second)
+        outcome = _checked(folder, [file], docs, model_args=first, reference=second)
         tally.tries += 1
         note = f"{first} with {second}"
         is_itself = {*first.split(",")} - {"dtype=float16"} == {*second.split(",")} - {"dtype=float16"}
-        if isinstance(found, str):
-            tally.found(f"{note}: {found}", wrong=not is_itself or "is the model itself" not in found)
+        if isinstance(outcome, str):
+            tally.record(f"{note}: {outcome}", wrong=not is_itself or "is the model itself" not in outcome)
             continue
-        (one,) = found.verdicts
+        (verdict,) = outcome.verdicts
         is_seen = "clean" not in first and "clean" in second
-        tally.found(f"{note}: {one.basis}", wrong=is_itself or one.basis != "reference" or one.accuracy is None)
-        tally.found(f"{note}: {one.verdict}", wrong=(one.verdict == VerdictWord.STRONG_EVIDENCE) != is_seen)
+        tally.record(
+            f"{note}: {verdict.basis}", wrong=is_itself or verdict.basis != "reference" or verdict.accuracy is None
+        )
+        tally.record(f"{note}: {verdict.verdict}", wrong=(verdict.verdict == VerdictWord.STRONG_EVIDENCE) != is_seen)

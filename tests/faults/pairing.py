@@ -37,12 +37,12 @@ def _changed(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     file.write_text(json.dumps(content))
 
 
-def _as_recorded(file: Path, told: Mapping[str, Any]) -> None:
+def _as_recorded(file: Path, settings: Mapping[str, Any]) -> None:
     """A results file with settings, which plain lm_eval writes at two places."""
 
     def change(content: dict[str, Any]) -> None:
         content |= {"chat_template_sha": None, "system_instruction_sha": None}
-        for name, value in told.items():
+        for name, value in settings.items():
             place = content if name.endswith("n_sha") or name.startswith("chat") else content["config"]
             place[name] = {**content["config"]["model_args"], **value} if name == "model_args" else value
 
@@ -57,14 +57,14 @@ def impossible_numbers(tally: Tally, folder: Path, tries: int, rng: random.Rando
         shutil.rmtree(folder, ignore_errors=True)
         kind = rng.choice(["value", "mean", "sample", "doubled", *SETTINGS])
         n_questions = _contradicting(folder, kind, rng)
-        found = annotate([folder])
-        rows = [one for own in found for one in own.rows]
-        said = "; ".join(str(problem) for own in found for problem in own.problems)
-        is_used = any(one.accuracy and (one.n_joined or kind not in SETTINGS) for one in rows)
-        is_told = ("contradict each other" if kind in SETTINGS else "left out") in said
-        is_lost = sum(one.n_tested for one in rows) != n_questions
+        annotations = annotate([folder])
+        rows = [row for annotation in annotations for row in annotation.rows]
+        said = "; ".join(str(problem) for annotation in annotations for problem in annotation.problems)
+        is_used = any(row.accuracy and (row.n_joined or kind not in SETTINGS) for row in rows)
+        is_reported = ("contradict each other" if kind in SETTINGS else "left out") in said
+        is_lost = sum(row.n_tested for row in rows) != n_questions
         tally.tries += 1
-        tally.found(f"{kind}, {n_questions} questions: {said}", wrong=is_used or not is_told or is_lost)
+        tally.record(f"{kind}, {n_questions} questions: {said}", wrong=is_used or not is_reported or is_lost)
 
 
 def _contradicting(folder: Path, kind: str, rng: random.Random) -> int:
@@ -77,20 +77,20 @@ def _contradicting(folder: Path, kind: str, rng: random.Random) -> int:
     values = {key: sum(line[metric] for line in lines) / n}
     write_run(folder, "m", {"bench_leakage_perm": [audited(row(i), i % 5 == 0) for i in range(n)]})
     (audit,) = {*place.glob("results_*")} - {results}
-    one = rng.choice(lines)
+    line = rng.choice(lines)
     if kind == "value":
         values[key] = rng.choice(IMPOSSIBLE)
     elif kind == "mean":
         values[key] = (values[key] + rng.uniform(0.01, 0.99)) % 1
     elif kind == "sample":
-        one[metric] = rng.choice(IMPOSSIBLE)
+        line[metric] = rng.choice(IMPOSSIBLE)
     elif kind == "doubled":
-        lines.insert(rng.randrange(len(lines)), {**one, metric: 1 - one[metric]})
+        lines.insert(rng.randrange(len(lines)), {**line, metric: 1 - line[metric]})
     else:
         of_two = [*SETTINGS[kind](rng)]
         rng.shuffle(of_two)
-        for file, told in zip((results, audit), of_two, strict=True):
-            _as_recorded(file, told)
+        for file, settings in zip((results, audit), of_two, strict=True):
+            _as_recorded(file, settings)
     _changed(results, lambda content: content["results"].update(bench=values))
     next(place.glob("samples_bench_2*")).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return n
@@ -114,19 +114,23 @@ def other_rows(tally: Tally, folder: Path, tries: int, rng: random.Random) -> No
                 rows = rows[: rng.choice([n, n // 2])]
             expected.setdefault((model, which), (n, is_seen))
             _asked(folder / str(place), model, task, rows, is_seen, with_run=which in has_runs)
-        found = annotate([folder])
-        counts = [(own.model, (row.n_tested, all(row.flags.values()))) for own in found for row in own.rows]
-        right = sorted((model, own) for (model, _), own in expected.items())
-        boards = leaderboard(found).boards
-        met = Condition.of("flagged_rate>0.5").met_by([row for own in found for row in own.rows])
+        annotations = annotate([folder])
+        counts = [
+            (annotation.model, (row.n_tested, all(row.flags.values())))
+            for annotation in annotations
+            for row in annotation.rows
+        ]
+        right = sorted((model, annotation) for (model, _), annotation in expected.items())
+        boards = leaderboard(annotations).boards
+        met = Condition.of("flagged_rate>0.5").met_by([row for annotation in annotations for row in annotation.rows])
         tally.tries += 1
         note = f"{expected}: {counts}, {len(boards)} boards, {len(met)} flagged"
         n_boards, n_seen = len({which for _, which in expected}), sum(is_seen for _, is_seen in expected.values())
-        tally.found(note, wrong=sorted(counts) != right or (len(boards), len(met)) != (n_boards, n_seen))
+        tally.record(note, wrong=sorted(counts) != right or (len(boards), len(met)) != (n_boards, n_seen))
 
 
 def _rows(place: int, n: int, rng: random.Random) -> list[dict[str, Any]]:
-    """Of the first place those that others edit; then edited ones, or entirely others."""
+    """Return rows: of the first place those that others edit; then edited ones, or entirely others."""
     if place == 0 or rng.random() < 0.5:
         return [row(1000 * place + i, "") for i in range(n)]
     edited = {*rng.sample(range(n), rng.randrange(1, n))}
@@ -159,23 +163,31 @@ def other_questions(tally: Tally, folder: Path, tries: int, rng: random.Random) 
         is_group, place = len(tasks) > 1, folder / "runs"
         write_run(place, "m", logs, groups={"quiz": tasks} if is_group else {})
         write_run(folder / "audits", "m", audits, groups={"quiz_leakage_perm": [*audits]} if is_group else {})
-        (found,) = annotate([place], [folder / "audits"])
-        said = [str(problem) for problem in found.problems]
-        rows = {row.task: row for row in found.rows if row.task in tasks}
-        is_right = len(rows) == len(tasks) == sum(row.task in tasks for row in found.rows)
+        (annotation,) = annotate([place], [folder / "audits"])
+        said = [str(problem) for problem in annotation.problems]
+        rows = {row.task: row for row in annotation.rows if row.task in tasks}
+        is_right = len(rows) == len(tasks) == sum(row.task in tasks for row in annotation.rows)
         for task, first in start.items():
             n_common = n - first
-            told = [one for one in said if (one.startswith(f"{task}: ") and "only counted" in one) or "(0 of" in one]
+            sentences = [
+                sentence
+                for sentence in said
+                if (sentence.startswith(f"{task}: ") and "only counted" in sentence) or "(0 of" in sentence
+            ]
             is_right &= rows[task].n_tested == (n_common or n)
             is_right &= all(rows[task].flags.values()) is is_seen
             is_right &= bool(rows[task].accuracy) is bool(n_common)
-            is_right &= n_common == n or any(f"on {n_common} of {n}" in one or f"0 of {n}" in one for one in told)
-        is_refused = any(problem.incomplete for problem in found.problems)
+            is_right &= n_common == n or any(
+                f"on {n_common} of {n}" in sentence or f"0 of {n}" in sentence for sentence in sentences
+            )
+        is_refused = any(problem.incomplete for problem in annotation.problems)
         is_right &= is_refused is (n in start.values()) and max(map(len, said), default=0) < 600
-        copies = write(found, "1", folder / "copies")
+        copies = write(annotation, "1", folder / "copies")
         is_right &= bool(copies) is any(first < n for first in start.values())
         tally.tries += 1
-        tally.found(f"{start} of {n}: {[(row.task, row.n_tested) for row in found.rows]}, {said}", wrong=not is_right)
+        tally.record(
+            f"{start} of {n}: {[(row.task, row.n_tested) for row in annotation.rows]}, {said}", wrong=not is_right
+        )
 
 
 def _row(task: str, number: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from lm_eval.models.huggingface import HFLM
 
 from tests.faults.tally import Tally, attack
-from tests.harness.test_prefix_tree_lm import asked, checkpoint, lm_of
+from tests.harness.test_prefix_tree_lm import checkpoint, instances, lm_of
 from tests.scoring.test_positions import BY_LAYER, DYNAMIC, USUAL, YARN, longrope
 from tests.scoring.trees import EXCHANGEABLE, TINY
 
@@ -53,8 +53,10 @@ def positions_by_length(tally: Tally, folder: Path, tries: int, rng: random.Rand
         pairs = _pairs(rng)
         model = checkpoint(folder / str(number), name, config)
         expected = HFLM(pretrained=model, device="cpu", max_length=150, dtype="float32", batch_size=1)
-        right = [value for value, _ in expected.loglikelihood(asked(pairs), disable_tqdm=True)]
-        values = [value for value, _ in lm_of(model, max_length=150).loglikelihood(asked(pairs), disable_tqdm=True)]
+        right = [value for value, _ in expected.loglikelihood(instances(pairs), disable_tqdm=True)]
+        values = [
+            value for value, _ in lm_of(model, max_length=150).loglikelihood(instances(pairs), disable_tqdm=True)
+        ]
         tally.tries += 1
         off = [not math.isclose(*pair, abs_tol=2e-3) for pair in zip(values, right, strict=True)]
-        tally.found(f"{name} {config}: {values} instead of {right}", wrong=sum(off))
+        tally.record(f"{name} {config}: {values} instead of {right}", wrong=sum(off))

@@ -33,15 +33,15 @@ def changing_ranks(tally: Tally, folder: Path, tries: int, rng: random.Random) -
         answered: set[tuple[str, ...]] = set()
         for stage, n_processes in enumerate(counts):
             stop_after = rng.randint(1, 60) if stage < 2 else None
-            asked, samples = spawned(place, str(stage), n_processes, Kept, stop_after, metadata)
+            requests, samples = spawned(place, str(stage), n_processes, Kept, stop_after, metadata)
             tally.tries += 1
             note = f"{counts[: stage + 1]} processes"
-            tally.found(f"{note}: answers were asked again", lost=len(texts(asked) & answered))
-            answered |= texts(asked)
+            tally.record(f"{note}: answers were asked again", lost=len(texts(requests) & answered))
+            answered |= texts(requests)
         if samples is None:
-            tally.found(f"{note}: no results", wrong=1)
+            tally.record(f"{note}: no results", wrong=1)
             continue
         lines = Counter((line["doc_id"], line["filter"]) for line in samples)
-        tally.found(f"{note}: questions stand twice", doubled=sum(count - 1 for count in lines.values()))
-        found = {(line["doc_id"], line["filter"]): line["pvalue"] for line in samples}
-        tally.found(f"{note}: differs", wrong=found != right or len(answered) != N_REQUESTS)
+        tally.record(f"{note}: questions stand twice", doubled=sum(count - 1 for count in lines.values()))
+        pvalues = {(line["doc_id"], line["filter"]): line["pvalue"] for line in samples}
+        tally.record(f"{note}: differs", wrong=pvalues != right or len(answered) != N_REQUESTS)

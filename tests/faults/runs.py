@@ -37,24 +37,28 @@ def _raising(error: BaseException) -> Callable[[], None]:
 
 @attack("model out of memory", 24, 1)
 def out_of_memory(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """A model is out of memory at one request, at several, or from one on. What is told is of all questions, or says
+    """A model is out of memory at one request, at several, or from one on. The results are of all questions, or say
     what is missing; with memory, the same command ends as ever."""
     place = Place(folder)
     attacked = {True: Attacked(place, True), False: Attacked(place, False)}
-    right = {is_campaign: one.fresh() for is_campaign, one in attacked.items()}
+    right = {is_campaign: attacked_place.fresh() for is_campaign, attacked_place in attacked.items()}
     for number in range(tries):
-        one, error = attacked[number % 2 == 0], ERRORS[number % len(ERRORS)]
+        attacked_place, error = attacked[number % 2 == 0], ERRORS[number % len(ERRORS)]
         place.without_output()
         first, n = rng.randrange(OF_ACCURACY + OF_ORDERS), rng.choice([1, 5, 5000])
-        ended = one.run(at=dict.fromkeys(range(first, first + n), _raising(error)))
+        ended = attacked_place.run(at=dict.fromkeys(range(first, first + n), _raising(error)))
         tally.tries += 1
         note = f"{error!r}, {n} from {first}: exit {ended.code}: {ended.output[-500:]}"
-        is_told = ended.code == 2 or "skipped" in ended.output or "left out" in ended.output
-        found = one.said(ended)
-        tally.found(f"another result: {note}", wrong=found != right[one.is_campaign] and not is_told)
-        ended = one.run()
-        found, is_told = one.said(ended), "skipped" in ended.output
-        tally.found(f"ends otherwise: {note}", wrong=found != right[one.is_campaign] and not is_told)
+        is_reported = ended.code == 2 or "skipped" in ended.output or "left out" in ended.output
+        sentence = attacked_place.said(ended)
+        tally.record(
+            f"another result: {note}", wrong=sentence != right[attacked_place.is_campaign] and not is_reported
+        )
+        ended = attacked_place.run()
+        sentence, is_reported = attacked_place.said(ended), "skipped" in ended.output
+        tally.record(
+            f"ends otherwise: {note}", wrong=sentence != right[attacked_place.is_campaign] and not is_reported
+        )
 
 
 @attack("check --runs of cut logs", 40, 1)
@@ -75,8 +79,8 @@ def cut_runs(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None
         ended = place.check()
         tally.tries += 1
         is_right = place.verdicts() == right or ended.code == 2
-        tally.found(f"exit {ended.code}: {ended.output[-500:]}", wrong=not is_right)
-        tally.found(f"traceback: {ended.output[-500:]}", wrong=has_traceback(ended))
+        tally.record(f"exit {ended.code}: {ended.output[-500:]}", wrong=not is_right)
+        tally.record(f"traceback: {ended.output[-500:]}", wrong=has_traceback(ended))
 
 
 def _cut(file: Path, rng: random.Random) -> None:
@@ -115,8 +119,8 @@ def clocks_set_back(tally: Tally, folder: Path, tries: int, rng: random.Random) 
                 os.utime(file, (time, time))
         ended = attacked.run()
         tally.tries += 1
-        found = attacked.said(ended)
-        tally.found(f"{name}: exit {ended.code}: {ended.output[-500:]}", wrong=found != after)
+        sentence = attacked.said(ended)
+        tally.record(f"{name}: exit {ended.code}: {ended.output[-500:]}", wrong=sentence != after)
 
 
 @attack("annotate while a run writes", 40, 2)
@@ -137,11 +141,11 @@ def read_while_written(tally: Tally, folder: Path, tries: int, _: random.Random)
             ended = _annotated(place)
             tally.tries += 1
             note = f"exit {ended.code}: {ended.output[-500:]}"
-            tally.found(f"traceback: {note}", wrong=has_traceback(ended) or ended.code not in (0, 2))
+            tally.record(f"traceback: {note}", wrong=has_traceback(ended) or ended.code not in (0, 2))
             strange = _accuracies(ended) - accuracies
-            tally.found(f"{strange}: {note}", wrong=bool(strange) and "question" not in ended.output)
+            tally.record(f"{strange}: {note}", wrong=bool(strange) and "question" not in ended.output)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        tally.found(f"the check ends with {code}", wrong=code != 0 or place.verdicts() != right)
+        tally.record(f"the check ends with {code}", wrong=code != 0 or place.verdicts() != right)
 
 
 def _annotated(place: Place) -> Ended:
@@ -170,8 +174,8 @@ def long_lines(tally: Tally, folder: Path, tries: int, _: random.Random) -> None
         ended = _annotated(place)
         tally.tries += 1
         note = f"a log with {line[:20]!r}: exit {ended.code}: {ended.output[-300:]}"
-        is_told = ended.code == 2 or "cannot be read" in ended.output or "line" in ended.output
-        tally.found(note, wrong=has_traceback(ended) or (_accuracies(ended) != accuracies and not is_told))
+        is_reported = ended.code == 2 or "cannot be read" in ended.output or "line" in ended.output
+        tally.record(note, wrong=has_traceback(ended) or (_accuracies(ended) != accuracies and not is_reported))
     for line in (" " * LONG, "x" * LONG, json.dumps(DOCS[0] | {"more": "x" * LONG}))[:tries]:
         place.without_output()
         written(place.folder, DOCS if line.isspace() or line[0] == "x" else DOCS[1:])
@@ -181,4 +185,4 @@ def long_lines(tally: Tally, folder: Path, tries: int, _: random.Random) -> None
         tally.tries += 1
         note = f"questions with {line[:20]!r}: exit {ended.code}: {ended.output[-300:]}"
         is_right = place.verdicts() == right or ended.code == 2 or line[0] == "{"
-        tally.found(note, wrong=has_traceback(ended) or not is_right)
+        tally.record(note, wrong=has_traceback(ended) or not is_right)

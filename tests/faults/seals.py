@@ -1,4 +1,4 @@
-"""Writers that cannot be told apart by process id, killed `seal`s, and seals that were tampered with."""
+"""Writers with equal process ids, killed `seal`s, and seals that were tampered with."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def equal_process_ids(tally: Tally, folder: Path, tries: int, rng: random.Random
         writers = [_writer(file, letter) for letter in "1234"[:WRITERS]]
         victim = rng.choice(writers) if rng.random() < 0.5 else None
         at_read, n_reads = rng.randrange(20), 0
-        while any(os.waitid(os.P_PID, one, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None for one in writers):
+        while any(os.waitid(os.P_PID, writer, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None for writer in writers):
             text = file.read_text()
-            tally.found(f"a file of {len(text)} characters", wrong=len(text) != SIZE or len(set(text)) != 1)
+            tally.record(f"a file of {len(text)} characters", wrong=len(text) != SIZE or len(set(text)) != 1)
             if victim is not None and n_reads == at_read:
                 os.kill(victim, signal.SIGKILL)
             n_reads += 1
-        codes = [os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in writers]
-        tally.found(f"exit codes {codes}", lost=sum(code not in (0, -signal.SIGKILL) for code in codes))
+        codes = [os.waitstatus_to_exitcode(os.waitpid(writer, 0)[1]) for writer in writers]
+        tally.record(f"exit codes {codes}", lost=sum(code not in (0, -signal.SIGKILL) for code in codes))
         try_to_write(folder)
         left = [path.name for path in folder.iterdir() if path != file]
-        tally.found(f"left: {left}", wrong=len(left))
+        tally.record(f"left: {left}", wrong=len(left))
         tally.tries += WRITERS * WRITES
 
 
@@ -71,7 +71,8 @@ def _writer(file: Path, letter: str) -> int:
 
 @attack("kill of seal", 40, 3)
 def killed_seals(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """At every flush to disk and rename. The same command completes it, and no key lies outside the private folder."""
+    """A `seal` is killed at every flush to disk and rename. The same command completes it, and no key lies outside the
+    private folder."""
     for _ in range(tries):
         place = folder / "place"
         shutil.rmtree(place, ignore_errors=True)
@@ -83,13 +84,13 @@ def killed_seals(tally: Tally, folder: Path, tries: int, rng: random.Random) -> 
         tally.tries += int(ended.code == KILLED)
         again = child(seal, folder / "log")
         is_there = (place / "sealed" / "private" / "key.json").is_file()
-        tally.found(f"{name}: {again.output[-300:]}", lost=again.code not in (0, 2) or not is_there)
+        tally.record(f"{name}: {again.output[-300:]}", lost=again.code not in (0, 2) or not is_there)
         keys = [path for path in place.rglob("key.json") if path.parent.parent.name != "sealed"]
-        tally.found(f"{name}: keys {keys}", wrong=len(keys))
+        tally.record(f"{name}: keys {keys}", wrong=len(keys))
 
 
 def _questions(file: Path) -> Path:
-    atomic_write(file, "".join(f"{json.dumps(one)}\n" for one in rows(6)))
+    atomic_write(file, "".join(f"{json.dumps(row)}\n" for row in rows(6)))
     return file
 
 
@@ -101,7 +102,7 @@ def _without(place: int) -> Callable[[Lines, random.Random], Lines]:
 
 
 def _renumbered(lines: Lines, _: random.Random) -> Lines:
-    """Without the first, as if there had never been more."""
+    """Remove the first line, as if there had never been more."""
     looks = [json.loads(line) for line in lines[1:]]
     return [json.dumps(look | {"number": number}) + "\n" for number, look in enumerate(looks, 1)]
 
@@ -115,8 +116,8 @@ def _edited(lines: Lines, rng: random.Random) -> Lines:
 
 
 def _swapped(lines: Lines, rng: random.Random) -> Lines:
-    one, other = rng.sample(range(len(lines)), 2)
-    lines[one], lines[other] = lines[other], lines[one]
+    first, other = rng.sample(range(len(lines)), 2)
+    lines[first], lines[other] = lines[other], lines[first]
     return lines
 
 
@@ -156,16 +157,16 @@ def tampered_seals(tally: Tally, folder: Path, tries: int, rng: random.Random) -
             name, note = file.name, _tamper(file, rng)
         ended = child(typed(words), folder / "log")
         tally.tries += 1
-        told = f"{name}, {note}: exit {ended.code}: {ended.output[-300:]}"
-        is_told = f"{name} was compared row by row" in ended.output  # the name of its writer was changed
-        tally.found(f"verified: {told}", wrong=ended.code == 0 and not is_told)
-        tally.found(f"traceback: {told}", wrong=has_traceback(ended))
+        note_of_seal = f"{name}, {note}: exit {ended.code}: {ended.output[-300:]}"
+        is_reported = f"{name} was compared row by row" in ended.output  # the name of its writer was changed
+        tally.record(f"verified: {note_of_seal}", wrong=ended.code == 0 and not is_reported)
+        tally.record(f"traceback: {note_of_seal}", wrong=has_traceback(ended))
         is_named = name in ended.output or "private" in ended.output or note.startswith("both")
-        tally.found(f"not named: {told}", wrong=not is_named)
+        tally.record(f"not named: {note_of_seal}", wrong=not is_named)
 
 
 def _go_back(private: Path, seal: Seal, rng: random.Random) -> None:
-    """As a backup of an earlier day would be restored, or as the owner would write it."""
+    """Restore an earlier state, as from a backup of that day or as the owner would write it."""
     looks = read_ledger(private, seal).looks
     (private / LOOKS_FILE).unlink()
     atomic_write(private / HEAD_FILE, head_text(seal))
@@ -173,7 +174,7 @@ def _go_back(private: Path, seal: Seal, rng: random.Random) -> None:
 
 
 def _tamper(file: Path, rng: random.Random) -> str:
-    """Changes what the file says, and tells how."""
+    """Change what the file says, and return how."""
     if rng.random() < 0.1:
         file.unlink()
         return "deleted"

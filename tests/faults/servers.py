@@ -41,8 +41,8 @@ Key = tuple[str, Any, Any]
 
 def _check(place: Place, url: str, name: str = NAME, batch_size: int = 1, **arguments: object) -> Ended:
     """`check` of the model behind this URL, which waits for nothing before it tries again."""
-    told = ",".join(f"{key}={value}" for key, value in {"base_url": url, "max_retries": 2, **arguments}.items())
-    words = ["check", "--model", name, "--model_args", told, "--tasks", str(place.quiz)]
+    model_args = ",".join(f"{key}={value}" for key, value in {"base_url": url, "max_retries": 2, **arguments}.items())
+    words = ["check", "--model", name, "--model_args", model_args, "--tasks", str(place.quiz)]
     words += ["--batch_size", str(batch_size)]
 
     def run() -> None:
@@ -57,28 +57,28 @@ def _check(place: Place, url: str, name: str = NAME, batch_size: int = 1, **argu
 
 
 def _answers(place: Place) -> dict[Key, Any]:
-    """What each question has in the logs, and why it has nothing."""
-    found: dict[Key, Any] = {}
+    """Return what each question has in the logs, and why it has nothing."""
+    answers: dict[Key, Any] = {}
     for file in place.out.rglob("samples_*.jsonl"):
         for line in map(json.loads, file.read_text().splitlines()):
             key = (file.name.split("_20")[0], line["doc_hash"], line["filter"])
             kept = {name: line.get(name) for name in ("acc", "pvalue", "reason", "filtered_resps")}
-            found[key] = kept if "acc" in line or "reason" in line else None
-    return found
+            answers[key] = kept if "acc" in line or "reason" in line else None
+    return answers
 
 
 def _judge(tally: Tally, place: Place, ended: Ended, right: Mapping[Key, Any], note: str) -> None:
     """Each question has its answer, or none with a reason, of which the command says something."""
-    told = f"{note}: exit {ended.code}: {ended.output[-600:]}"
-    tally.found(f"traceback: {told}", wrong=has_traceback(ended))
+    text = f"{note}: exit {ended.code}: {ended.output[-600:]}"
+    tally.record(f"traceback: {text}", wrong=has_traceback(ended))
     if ended.code != 0:
         return
-    found = _answers(place)
-    missing = [key for key in right if found.get(key) is None or found[key].get("reason")]
-    changed = [key for key in right if key not in missing and found[key] != right[key]]
-    tally.found(f"changed: {changed}: {told}", wrong=len(changed))
+    answers = _answers(place)
+    missing = [key for key in right if answers.get(key) is None or answers[key].get("reason")]
+    changed = [key for key in right if key not in missing and answers[key] != right[key]]
+    tally.record(f"changed: {changed}: {text}", wrong=len(changed))
     says = "left out" in ended.output or "skipped" in ended.output or "the server" in ended.output
-    tally.found(f"without a word, {len(missing)} missing: {told}", wrong=bool(missing) and not says)
+    tally.record(f"without a word, {len(missing)} missing: {text}", wrong=bool(missing) and not says)
 
 
 @attack("misbehaving servers", 70, 1)
@@ -100,14 +100,14 @@ def misbehaving_servers(tally: Tally, folder: Path, tries: int, _: random.Random
         note = f"{fault} in {moment}" if moment else f"{fault} for a question"
         _judge(tally, place, ended, right, note)
         is_once = moment and moment != "its first request"
-        tally.found(f"not sent again: {note}", lost=bool(is_once) and ended.code == 0 and _answers(place) != right)
+        tally.record(f"not sent again: {note}", lost=bool(is_once) and ended.code == 0 and _answers(place) != right)
 
 
 @attack("servers that read other texts than they are sent", 60, 0)
 def other_texts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
-    """From one of their requests on, or for some: answers rotated in a batch, or one of them about another text;
-    tokens or texts of another text, nulls and values of other places; only the end of each text read, with nulls or
-    nothing before it. For all requests: the same with plausible values before it."""
+    """Servers answer wrongly from one of their requests on, or for some: answers rotated in a batch, or one of them
+    about another text; tokens or texts of another text, nulls and values of other places; only the end of each text
+    read, with nulls or nothing before it. For all requests: the same with plausible values before it."""
     place = _place(folder, [doc | {"question": _long(doc["question"])} for doc in DOCS[:12]])
     with serving(FakeServer()) as url:
         ended = _check(place, url)
@@ -126,7 +126,7 @@ def other_texts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> N
 
 
 def _long(question: str) -> str:
-    """After a story of 600 letters, which is another one for each question."""
+    """Return a question after a story of 600 letters, which is another one for each question."""
     story = " ".join(random.Random(question).choices([*question.split(), "geese", "dream", "carts", "sleep"], k=110))
     return f"{story[:600]} {question}"
 
@@ -141,10 +141,10 @@ def _misreading(rng: random.Random) -> tuple[Spoil, str]:
 
 
 def _in_all(spoil: Spoil) -> Spoil:
-    """For every choice of a response."""
+    """Apply a fault to every choice of a response."""
 
     def spoiled(response: Response) -> Response:
-        choices = [spoil({"choices": [one]})["choices"][0] for one in response["choices"]]
+        choices = [spoil({"choices": [choice]})["choices"][0] for choice in response["choices"]]
         return response | {"choices": choices}
 
     return spoiled

@@ -56,7 +56,7 @@ def _swap(*columns: str) -> Damage:
 
 
 def _with_journal(file: Path, rng: random.Random) -> None:
-    """As a process that was killed may leave it; this one is of nothing."""
+    """Write a journal as a process that was killed may leave it; this one is of nothing."""
     file.with_name(f"{file.name}-journal").write_bytes(rng.randbytes(rng.choice([0, 100, 5000])))
 
 
@@ -101,9 +101,9 @@ def damaged_answers(tally: Tally, folder: Path, tries: int, rng: random.Random) 
         ended = place.check()
         note = f"{how}: exit {ended.code}: {ended.output[-300:]}"
         tally.tries += 1
-        tally.found(note, lost=ended.code == 2)
+        tally.record(note, lost=ended.code == 2)
         same = place.verdicts() == right and place.samples() == samples
-        tally.found(f"otherwise: {note}", wrong=ended.code != 2 and not same)
+        tally.record(f"otherwise: {note}", wrong=ended.code != 2 and not same)
 
 
 def _killed(place: Place, request: int) -> Path:

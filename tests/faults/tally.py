@@ -11,7 +11,9 @@ from pathlib import Path
 
 @dataclass
 class Tally:
-    """attack: in words; notes: of each thing that should not have been, what and where
+    """The counts of an attack.
+
+    attack: in words; notes: of each thing that should not have been, what and where
     lost: answers that were given long enough before a kill and were asked again, or files that were no longer whole
     doubled: questions that stood twice in what was written
     wrong: results that differ from those of an undisturbed run, or are missing, without a word
@@ -24,8 +26,8 @@ class Tally:
     wrong: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def found(self, note: str, *, lost: int = 0, doubled: int = 0, wrong: int = 0) -> None:
-        """Counts one thing; nothing where all of them are 0."""
+    def record(self, note: str, *, lost: int = 0, doubled: int = 0, wrong: int = 0) -> None:
+        """Count one thing; nothing where all of them are 0."""
         if lost or doubled or wrong:
             self.lost, self.doubled, self.wrong = self.lost + lost, self.doubled + doubled, self.wrong + wrong
             self.notes.append(note)
@@ -40,7 +42,9 @@ Run = Callable[[Tally, Path, int, random.Random], None]
 
 @dataclass(frozen=True)
 class Attack:
-    """words: in the table; run: is given a folder that is not there yet, in one of its own
+    """An attack of the campaign.
+
+    words: in the table; run: is given a folder that is not there yet, in one of its own
     tries: in the whole campaign; in_core: in its small core, 0 if it is not part of it
     """
 
@@ -72,5 +76,7 @@ def attack(words: str, tries: int, in_core: int) -> Callable[[Run], Run]:
 
 def as_markdown(tallies: Iterable[Tally]) -> str:
     head = "| attack | tries | lost | doubled | silently wrong |\n|---|---|---|---|---|"
-    rows = [f"| {one.attack} | {one.tries:,} | {one.lost} | {one.doubled} | {one.wrong} |" for one in tallies]
+    rows = [
+        f"| {tally.attack} | {tally.tries:,} | {tally.lost} | {tally.doubled} | {tally.wrong} |" for tally in tallies
+    ]
     return "\n".join([head, *rows])

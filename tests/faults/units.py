@@ -50,8 +50,8 @@ def damaged_units(tally: Tally, folder: Path, tries: int, rng: random.Random) ->
     while tally.tries < tries:
         place.without_output()
         shutil.copytree(rng.choice([whole, half]), place.out)
-        found = sorted(file for file in place.out.rglob("*") if file.is_file() and file.suffix != ".lock")
-        file = rng.choice(found)
+        files = sorted(file for file in place.out.rglob("*") if file.is_file() and file.suffix != ".lock")
+        file = rng.choice(files)
         name = file.relative_to(place.out)
         if rng.random() < 0.3 or file.suffix not in (".json", ".jsonl"):
             file.unlink()
@@ -61,10 +61,12 @@ def damaged_units(tally: Tally, folder: Path, tries: int, rng: random.Random) ->
             _damage(file, rng)
         ended = place.campaign()
         tally.tries += 1
-        told = place.table() == right or ended.code != 0 or any(word in ended.output for word in (NO_VERDICT, NOTE))
+        is_reported = (
+            place.table() == right or ended.code != 0 or any(word in ended.output for word in (NO_VERDICT, NOTE))
+        )
         note = f"{name}: exit {ended.code}: {ended.output[-400:]}"
-        tally.found(f"{note}: another table without a word", wrong=not told)
-        tally.found(f"{note}: traceback", wrong=has_traceback(ended))
+        tally.record(f"{note}: another table without a word", wrong=not is_reported)
+        tally.record(f"{note}: traceback", wrong=has_traceback(ended))
 
 
 @attack("two campaigns in one folder at once", 5, 1)
@@ -82,10 +84,10 @@ def two_campaigns_at_once(tally: Tally, folder: Path, tries: int, _: random.Rand
         other = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         tally.tries += 1
         codes = sorted((ended.code, other))
-        tally.found(f"exit codes {codes}: {ended.output[-300:]}", wrong=codes not in ([0, 0], [0, 2]))
-        tally.found("another table", wrong=place.table() != right)
+        tally.record(f"exit codes {codes}: {ended.output[-300:]}", wrong=codes not in ([0, 0], [0, 2]))
+        tally.record("another table", wrong=place.table() != right)
         results = list((place.out / "runs").rglob("results_*.json"))
-        tally.found(f"runs: {results}", doubled=max(0, len(results) - len(UNITS)))
+        tally.record(f"runs: {results}", doubled=max(0, len(results) - len(UNITS)))
 
 
 # ---------------------------------------------------------------------- kills at renames
@@ -113,6 +115,6 @@ def kills_at_renames(tally: Tally, folder: Path, tries: int, rng: random.Random)
         tally.tries += int(ended.code == KILLED)
         ended = place.campaign() if is_campaign else place.check()
         note = f"{name}, call {call}: {ended.output[-400:]}"
-        tally.found(f"does not go on: {note}", lost=ended.code != 0)
-        found = place.table() if is_campaign else (place.verdicts(), place.samples())
-        tally.found(f"ends otherwise: {note}", wrong=found != right[is_campaign])
+        tally.record(f"does not go on: {note}", lost=ended.code != 0)
+        ending = place.table() if is_campaign else (place.verdicts(), place.samples())
+        tally.record(f"ends otherwise: {note}", wrong=ending != right[is_campaign])

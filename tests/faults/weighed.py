@@ -61,8 +61,8 @@ class Weighed(NamedFake):
         folder = Path(pretrained)
         weights = (folder / WEIGHTS).read_bytes()
         template = (folder / TEMPLATE).read_text() if (folder / TEMPLATE).exists() else ""
-        told = f"{weights!r} {template} {arguments.get('dtype')}"
-        self.salt = blake2b(told.encode(), digest_size=8).hexdigest()
+        text = f"{weights!r} {template} {arguments.get('dtype')}"
+        self.salt = blake2b(text.encode(), digest_size=8).hexdigest()
         memory = float(weights.split()[1]) if weights.startswith(b"memory") else 0.0
         self.by_orders = OptionOrders(DOCS, memory=(memory, 0.0))
         self._notes = os.open(self.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -92,7 +92,7 @@ class Weighed(NamedFake):
 
 
 def _set_clock(ahead: float) -> None:
-    """Of this process, which is a fork."""
+    """Set the clock of this process, which is a fork."""
 
     class Clock(datetime):
         @classmethod
@@ -147,15 +147,15 @@ class Place:
         return self.command(*words, "--output_path", str(self.out), "--fail-on", "evidence", **how)
 
     def campaign(self, **how: Any) -> Ended:
-        """Of one model on the benchmark, run and audited, in a fork."""
+        """Carry out a campaign of one model on the benchmark, run and audited, in a fork."""
         tasks = self.folder / "tasks"
         tasks.mkdir(exist_ok=True)
         data = {"dataset_kwargs": {"data_files": {"test": str(self.quiz)}}}
-        told = {"task": "quiz", **SHAPE, **data, "doc_to_choice": ["A", "B", "C", "D"], "doc_to_text": TEXT}
-        (tasks / "quiz.yaml").write_text(yaml.safe_dump(told))
+        settings = {"task": "quiz", **SHAPE, **data, "doc_to_choice": ["A", "B", "C", "D"], "doc_to_text": TEXT}
+        (tasks / "quiz.yaml").write_text(yaml.safe_dump(settings))
         model = {"name": "a", "model": NAME, "model_args": {"pretrained": str(self.model), **self.arguments}}
-        asked = {"apply_chat_template": True} if self.asked_with else {}
-        plan = {"models": [model | asked], "tasks": ["quiz"], "include_path": str(tasks), "audits": ["leakage_perm"]}
+        options = {"apply_chat_template": True} if self.asked_with else {}
+        plan = {"models": [model | options], "tasks": ["quiz"], "include_path": str(tasks), "audits": ["leakage_perm"]}
         (self.folder / "plan.yaml").write_text(yaml.safe_dump(plan))
         return self.command("check", str(self.folder / "plan.yaml"), "--output_path", str(self.out), **how)
 
@@ -170,7 +170,7 @@ class Place:
         at: Mapping[int, Callable[[], object]] | None = None,
         **how: Any,
     ) -> Ended:
-        """How: see `child`."""
+        """Run the check in a child; `child` explains the options."""
 
         def run() -> None:
             Weighed.at, Weighed.notes, Weighed.n_answered = at or {}, self.notes, 0
@@ -185,21 +185,21 @@ class Place:
     # ------------------------------------------------------------------ what they say
 
     def verdicts(self) -> list[dict[str, Any]]:
-        """Of the last check, without the time, the day of its citation and its own command, which a remedy repeats;
-        empty if there is none."""
+        """Return the verdicts of the last check, without the time, the day of its citation and its own command, which
+        a remedy repeats; empty if there is none."""
         file = self.out / "verdicts.json"
         text = re.sub(r"\d{4}-\d\d-\d\d", "DAY", file.read_text()) if file.exists() else '{"verdicts": []}'
         text = re.sub("`lm-eval-leakage check .*?`", "COMMAND", text)
-        found = json.loads(text)["verdicts"]
-        return [{name: value for name, value in one.items() if name != "time"} for one in found]
+        verdicts = json.loads(text)["verdicts"]
+        return [{name: value for name, value in verdict.items() if name != "time"} for verdict in verdicts]
 
     def samples(self) -> list[str]:
-        """Of all runs that are there: what was answered and judged, in a fixed order."""
+        """Return what was answered and judged in all runs that are there, in a fixed order."""
         lines = [line for file in self.out.rglob("samples_*.jsonl") for line in file.read_text().splitlines()]
         return sorted(set(lines))
 
     def table(self) -> str:
-        """Of the campaign; empty if there is none."""
+        """Return the table of the campaign; empty if there is none."""
         file = self.out / "leaderboard.csv"
         return file.read_text() if file.exists() else ""
 

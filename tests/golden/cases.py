@@ -17,7 +17,9 @@ INPUTS = ("*/tasks/*",)
 
 @dataclass(frozen=True)
 class Case:
-    """typed: lines, of which the output of each is kept
+    """A case of typed commands.
+
+    typed: lines, of which the output of each is kept
     after: the case in whose folder, as it is left, this one is typed
     without: patterns of files that other cases show already
     """
@@ -29,7 +31,7 @@ class Case:
 
 def checked(line: str, *more: str, after: str = "") -> Case:
     """A check whose runs and tasks are like those of the case `check`."""
-    return Case((f"{CHECK}={line}", *(f"{CHECK}={one}" for one in more)), after, (*RUNS, *INPUTS))
+    return Case((f"{CHECK}={line}", *(f"{CHECK}={line_of_more}" for line_of_more in more)), after, (*RUNS, *INPUTS))
 
 
 CASES = {
@@ -67,7 +69,8 @@ CASES = {
     "annotate": Case((f"{OURS} annotate leakage/runs --subjects --output_path annotated",), "runs"),
     "annotate-formats": Case(
         tuple(
-            f"{OURS} annotate leakage/runs --dry_run --format {one}" for one in ("markdown", "csv", "latex", "json")
+            f"{OURS} annotate leakage/runs --dry_run --format {style}"
+            for style in ("markdown", "csv", "latex", "json")
         ),
         "runs",
     ),

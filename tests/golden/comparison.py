@@ -17,44 +17,44 @@ SECTION = re.compile(r"==> (.*) <==")
 CONTEXT = 3  # lines around a difference
 
 
-def differences(case: str, expected: str, found: str) -> str:
+def differences(case: str, expected: str, actual: str) -> str:
     """A unified diff whose hunks name the command or the file; empty if nothing differs that matters."""
-    if expected == found:
+    if expected == actual:
         return ""
     wanted = expected.split("\n")
-    settled, names = _settled(wanted, found.split("\n")), (f"{case}, as kept", f"{case}, as found")
+    settled, names = _settled(wanted, actual.split("\n")), (f"{case}, as kept", f"{case}, as found")
     diff = unified_diff(wanted, settled, *names, lineterm="", n=CONTEXT)
     return "\n".join(f"{line} in {_section_of(wanted, line)}" if line.startswith("@@") else line for line in diff)
 
 
 def _section_of(lines: Sequence[str], hunk: str) -> str:
     before = int(hunk.split()[1].partition(",")[0].lstrip("-")) - 1 + CONTEXT  # lines before the difference
-    above = [found[1] for line in lines[:before] if (found := SECTION.fullmatch(line))]
+    above = [match[1] for line in lines[:before] if (match := SECTION.fullmatch(line))]
     return above[-1] if above else "its beginning"
 
 
-def _settled(expected: Sequence[str], found: Sequence[str]) -> list[str]:
+def _settled(expected: Sequence[str], actual: Sequence[str]) -> list[str]:
     """The lines that were found, as expected where only numbers differ, and these within the tolerance."""
     settled: list[str] = []
-    for kind, low, high, first, last in SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
-        pairs = zip(expected[low:high], found[first:last], strict=False) if kind == "replace" else ()
-        close = [one if _is_close(one, other) else other for one, other in pairs]
-        settled += [*close, *found[first + len(close) : last]]
+    for kind, low, high, first, last in SequenceMatcher(None, expected, actual, autojunk=False).get_opcodes():
+        pairs = zip(expected[low:high], actual[first:last], strict=False) if kind == "replace" else ()
+        close = [line if _is_close(line, other) else other for line, other in pairs]
+        settled += [*close, *actual[first + len(close) : last]]
     return settled
 
 
-def _is_close(expected: str, found: str) -> bool:
-    wanted, values = NUMBER.split(expected), NUMBER.split(found)
+def _is_close(expected: str, actual: str) -> bool:
+    wanted, values = NUMBER.split(expected), NUMBER.split(actual)
     if wanted[::2] != values[::2]:
         return False
-    return all(_are_close(one, other) for one, other in zip(wanted[1::2], values[1::2], strict=True))
+    return all(_are_close(value, other) for value, other in zip(wanted[1::2], values[1::2], strict=True))
 
 
-def _are_close(expected: str, found: str) -> bool:
-    if expected == found:
+def _are_close(expected: str, actual: str) -> bool:
+    if expected == actual:
         return True
-    in_full = max(_decimals(expected), _decimals(found)) >= DECIMALS
-    return in_full and math.isclose(float(expected), float(found), rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    in_full = max(_decimals(expected), _decimals(actual)) >= DECIMALS
+    return in_full and math.isclose(float(expected), float(actual), rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
 def _decimals(number: str) -> int:

@@ -34,7 +34,7 @@ PLACES = {str(task_configs_path()): "TASK_CONFIGS"}
 class StandIn(NamedFake):
     """`--model fake --model_args pretrained=NAME`: one of the models of `given.py`."""
 
-    asked: list[tuple[str, str]] = []  # noqa: RUF012
+    requests: list[tuple[str, str]] = []  # noqa: RUF012
     built: list[dict[str, object]] = []  # noqa: RUF012
 
     def __init__(self, pretrained: str, **arguments: object) -> None:

@@ -27,13 +27,13 @@ def with_subjects(docs: Docs) -> Docs:
 
 def ordered_by_length(docs: Docs) -> Docs:
     """Every third question with options by length, as people write them, and every tenth with numbers in order."""
-    found = []
+    ordered = []
     for number, doc in enumerate(docs):
         options = sorted(doc["choices"], key=len) if number % 3 == 0 else doc["choices"]
         if number % 10 == 0:
             options = [f"{number + place} metres" for place in range(len(options))]
-        found.append(doc | {"choices": options})
-    return found
+        ordered.append(doc | {"choices": options})
+    return ordered
 
 
 QUIZ = with_subjects(questions(ENOUGH))

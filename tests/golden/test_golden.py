@@ -21,10 +21,10 @@ pinned_harness_only = pytest.mark.skipif(
 @pinned_harness_only
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_prints_and_writes_what_is_kept(name: str, output_of: Callable[[str], str]) -> None:
-    file, found = EXPECTED / f"{name}.txt", output_of(name)
+    file, text = EXPECTED / f"{name}.txt", output_of(name)
     if os.environ.get(WRITE):
-        file.write_text(found, encoding="utf-8")
-    if diff := differences(name, file.read_text(encoding="utf-8"), found):
+        file.write_text(text, encoding="utf-8")
+    if diff := differences(name, file.read_text(encoding="utf-8"), text):
         remedy = f"{WRITE}=1 pytest tests/golden -k '{name}]'"
         pytest.fail(f"{diff}\n\nIf this is meant, run `{remedy}` and give the reason in CHANGELOG.md", pytrace=False)
 

@@ -55,7 +55,7 @@ BAR = re.compile(r"\r[^\n\r]*")  # a progress bar, which begins anew in its line
 
 
 def printed(text: str) -> str:
-    """What remains on a screen, without progress bars."""
+    """Return what remains on a screen, without progress bars."""
     return "\n".join(line.rstrip() for line in BAR.sub("", text).strip("\n").split("\n"))
 
 
@@ -66,14 +66,14 @@ def remarks(text: str) -> str:
 
 
 def is_of_harness(line: str) -> bool:
-    found = LOGGED.match(line)
-    return found is not None and found[1] == "INFO" and "leakage" not in found[2]
+    match = LOGGED.match(line)
+    return match is not None and match[1] == "INFO" and "leakage" not in match[2]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
     """The content of all files, by their path in the folder."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {name: path.read_bytes() for name, path in found.items() if not is_one_of(name, LEFT_OUT)}
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not is_one_of(name, LEFT_OUT)}
 
 
 def is_one_of(name: str, patterns: Iterable[str]) -> bool:
@@ -105,9 +105,9 @@ def without_settings(content: Any) -> Any:
     """A results file without what the harness knows of the tasks, beside what this package wrote there."""
     if not (isinstance(content, dict) and SETTINGS_OF_HARNESS.issubset(content)):
         return content
-    own = {name: config.get("metadata") for name, config in content["configs"].items()}
+    metadata = {name: config.get("metadata") for name, config in content["configs"].items()}
     others = {key: value for key, value in content.items() if key not in SETTINGS_OF_HARNESS}
-    return others | {"metadata of configs": own}
+    return others | {"metadata of configs": metadata}
 
 
 def of_rows(rows: list[Any]) -> str:
@@ -125,16 +125,16 @@ def as_lines(values: Iterable[object]) -> str:
 def as_json(value: object) -> str:
     """Indented, with a list of numbers or texts in one line."""
     text = json.dumps(alike(value), indent=1, ensure_ascii=False)
-    return FLAT_LIST.sub(lambda found: f"[{' '.join(line.strip() for line in found[1].split(NEW_LINE))}]", text)
+    return FLAT_LIST.sub(lambda match: f"[{' '.join(line.strip() for line in match[1].split(NEW_LINE))}]", text)
 
 
 def alike(value: Any) -> Any:
-    """Without the values that must differ between two runs."""
+    """Return content without the values that must differ between two runs."""
     if isinstance(value, dict) and PACKAGES in value:
         return "VERSIONS"
     if isinstance(value, dict):
-        return {key: "DIFFERS" if must_differ(key, one) else alike(one) for key, one in value.items()}
-    return [alike(one) for one in value] if isinstance(value, list) else value
+        return {key: "DIFFERS" if must_differ(key, part) else alike(part) for key, part in value.items()}
+    return [alike(part) for part in value] if isinstance(value, list) else value
 
 
 def must_differ(key: str, value: Any) -> bool:
@@ -147,7 +147,7 @@ def must_differ(key: str, value: Any) -> bool:
 def of_samples(lines: list[dict[str, Any]]) -> str:
     """Lines on questions, as of a samples log: the first one of each filter, and a table of the scalars of all."""
     first = {line.get("filter"): line for line in reversed(lines)}
-    wholes = [as_json({key: shortened(one) for key, one in line.items()}) for line in first.values()]
+    wholes = [as_json({key: shortened(value) for key, value in line.items()}) for line in first.values()]
     names = list(dict.fromkeys(key for line in lines for key in line if key not in PER_LINE))
     table = io.StringIO()
     rows = csv.DictWriter(table, names, extrasaction="ignore", lineterminator="\n")
@@ -182,21 +182,22 @@ def of_page(page: str) -> str:
     """A page's text, and the data that its scripts read."""
     parsed = PageText(page)
     text = "".join(text for tag, text in parsed.texts if tag not in ("script", "style"))
-    data = [found for tag, text in parsed.texts if tag == "script" and (found := data_in(text))]
+    data = [data_of_script for tag, text in parsed.texts if tag == "script" and (data_of_script := data_in(text))]
     lines = [line.strip(" |") for line in text.split("\n")]
-    return "\n".join([*filter(None, lines), *(as_lines(one) for one in data)])
+    return "\n".join([*filter(None, lines), *(as_lines(value) for value in data)])
 
 
 def data_in(script: str) -> list[Any]:
     try:
-        found = json.loads(script)
+        data = json.loads(script)
     except ValueError:
         return []
-    return found if isinstance(found, list) else [found]
+    return data if isinstance(data, list) else [data]
 
 
 def same_everywhere(text: str, places: Mapping[str, str]) -> str:
-    """With what must differ replaced: paths, by their patterns in `places`, and what `DIFFERS` lists."""
+    """Return text in which what must differ is replaced: paths, by their patterns in `places`, and what `DIFFERS`
+    lists."""
     for pattern, name in {**places, **DIFFERS}.items():
         text = re.sub(pattern, name, text)
     return text

@@ -34,15 +34,15 @@ def expected(context: str, continuation: str) -> tuple[float, bool]:
 
 
 def choice(index: int, tokens: list[int]) -> Response:
-    """With the one token that is generated."""
+    """Return a choice with the one token that is generated."""
     values = [None] + [logprob(tokens[:place], tokens[place]) for place in range(1, len(tokens))] + [LIKELIEST]
     texts = [chr(token) for token in tokens] + ["."]
     tops = [
         None if value is None else {text: value, "likeliest": LIKELIEST}
         for text, value in zip(texts, values, strict=True)
     ]
-    told = {"token_logprobs": values, "top_logprobs": tops, "tokens": texts, "text_offset": list(range(len(texts)))}
-    return {"index": index, "text": "".join(texts), "logprobs": told, "finish_reason": "length"}
+    columns = {"token_logprobs": values, "top_logprobs": tops, "tokens": texts, "text_offset": list(range(len(texts)))}
+    return {"index": index, "text": "".join(texts), "logprobs": columns, "finish_reason": "length"}
 
 
 def right_response(sent: Response) -> Response:
@@ -80,14 +80,14 @@ def in_logprobs(change: Callable[[dict[str, Any]], Any]) -> Spoil:
 
 
 def with_value(value: Any, place: int = -2) -> Spoil:
-    def change(told: dict[str, Any]) -> None:
-        told["token_logprobs"][place] = value
+    def change(logprobs_of_choice: dict[str, Any]) -> None:
+        logprobs_of_choice["token_logprobs"][place] = value
 
     return in_logprobs(change)
 
 
 def each_column(change: Callable[[list[Any]], Any]) -> Spoil:
-    return in_logprobs(lambda told: [change(column) for column in told.values()])
+    return in_logprobs(lambda columns: [change(column) for column in columns.values()])
 
 
 def in_choices(change: Callable[[list[Any]], Any]) -> Spoil:
@@ -106,36 +106,36 @@ def of_other_text(response: Response) -> Response:
     return response
 
 
-def tokens_of(one: dict[str, Any]) -> list[int]:
-    """Of a choice, without the one that is generated."""
-    return [ord(text) for text in one["logprobs"]["tokens"][:-1]]
+def tokens_of(choice: dict[str, Any]) -> list[int]:
+    """Return the tokens of a choice, without the one that is generated."""
+    return [ord(text) for text in choice["logprobs"]["tokens"][:-1]]
 
 
-def with_tokens_of_another_text(told: dict[str, Any]) -> None:
-    """As many."""
-    told["tokens"] = [*told["tokens"][-2::-1], "."]
+def with_tokens_of_another_text(logprobs_of_choice: dict[str, Any]) -> None:
+    """Replace the tokens by as many of another text."""
+    logprobs_of_choice["tokens"] = [*logprobs_of_choice["tokens"][-2::-1], "."]
 
 
 def moved(*names: str, by: int = 1) -> Spoil:
     """These columns are moved by a place; the first entry stays null, and the last one is there twice."""
 
-    def change(told: dict[str, Any]) -> None:
+    def change(logprobs_of_choice: dict[str, Any]) -> None:
         for name in names:
-            column = told[name]
-            told[name] = [None, *column[2:], column[-1]] if by == 1 else [None, column[1], *column[1:-1]]
+            column = logprobs_of_choice[name]
+            logprobs_of_choice[name] = [None, *column[2:], column[-1]] if by == 1 else [None, column[1], *column[1:-1]]
 
     return in_logprobs(change)
 
 
-def of_the_tokens_before_themselves(told: dict[str, Any]) -> None:
+def of_the_tokens_before_themselves(logprobs_of_choice: dict[str, Any]) -> None:
     """Each token has the value that it would have after itself, as in servers that count from the wrong token."""
-    tokens = [ord(text) for text in told["tokens"]]
+    tokens = [ord(text) for text in logprobs_of_choice["tokens"]]
     values = [None, *(logprob(tokens[: place + 1], tokens[place]) for place in range(1, len(tokens)))]
-    following = [*told["tokens"][1:], "."]
-    told["token_logprobs"] = values
-    told["top_logprobs"] = [
+    following = [*logprobs_of_choice["tokens"][1:], "."]
+    logprobs_of_choice["token_logprobs"] = values
+    logprobs_of_choice["top_logprobs"] = [
         None if value is None else {text: value} | ({likeliest: LIKELIEST} if likeliest != text else {})
-        for text, value, likeliest in zip(told["tokens"], values, following, strict=True)
+        for text, value, likeliest in zip(logprobs_of_choice["tokens"], values, following, strict=True)
     ]
 
 
@@ -144,17 +144,17 @@ def cut(response: Response, n_read: int, beyond: str) -> Response:
 
     beyond: what those before have: `null`, `values` of a text of their own, or `nothing`, so that columns are short
     """
-    for number, one in enumerate(response["choices"]):
-        tokens = tokens_of(one)
+    for number, choice_of_response in enumerate(response["choices"]):
+        tokens = tokens_of(choice_of_response)
         if len(tokens) <= n_read:
             continue
         end, begin = choice(number, tokens[-n_read:]), choice(number, tokens[:-n_read])
-        told = one["logprobs"]
+        logprobs_of_choice = choice_of_response["logprobs"]
         for name in ("token_logprobs", "top_logprobs"):
             filled = begin["logprobs"][name][:-1] if beyond == "values" else [None] * (len(tokens) - n_read)
-            told[name] = filled + end["logprobs"][name]
+            logprobs_of_choice[name] = filled + end["logprobs"][name]
             if beyond == "values":
-                told[name][len(filled)] = told[name][1]
+                logprobs_of_choice[name][len(filled)] = logprobs_of_choice[name][1]
         if beyond == "nothing":
             response["choices"][number] = end
     return response
@@ -164,27 +164,27 @@ def rotated(response: Response) -> Response:
     """Each answer is about the text after its own."""
     choices = response["choices"]
     response["choices"] = [
-        {**other, "index": one["index"]} for one, other in zip(choices, [*choices[1:], choices[0]], strict=True)
+        {**other, "index": option["index"]} for option, other in zip(choices, [*choices[1:], choices[0]], strict=True)
     ]
     return response
 
 
 def log_probabilities_rotated(response: Response) -> Response:
     """The texts are right, log-probabilities and tokens are those of the text after."""
-    texts = [one["text"] for one in response["choices"]]
-    for one, text in zip(rotated(response)["choices"], texts, strict=True):
-        one["text"] = text
+    texts = [choice["text"] for choice in response["choices"]]
+    for choice, text in zip(rotated(response)["choices"], texts, strict=True):
+        choice["text"] = text
     return response
 
 
 def one_about_another_text(response: Response) -> Response:
-    """The values of the other texts, which are told rightly, are wrong, too."""
+    """Return values that are wrong for the other texts, too, which are reported rightly."""
     response = of_other_text(response)
-    for one in response["choices"][1:]:
-        told = one["logprobs"]
-        told["token_logprobs"] = [value and value - 1 for value in told["token_logprobs"]]
-        told["top_logprobs"] = [
-            top and {name: value - 1 for name, value in top.items()} for top in told["top_logprobs"]
+    for choice in response["choices"][1:]:
+        logprobs_of_choice = choice["logprobs"]
+        logprobs_of_choice["token_logprobs"] = [value and value - 1 for value in logprobs_of_choice["token_logprobs"]]
+        logprobs_of_choice["top_logprobs"] = [
+            top and {name: value - 1 for name, value in top.items()} for top in logprobs_of_choice["top_logprobs"]
         ]
     return response
 
@@ -198,23 +198,27 @@ FAULTS: dict[str, Spoil] = {
     "one log-probability too few": each_column(lambda column: column.pop()),
     "the first log-probability is missing": each_column(lambda column: column.pop(0)),
     "one log-probability too many": each_column(lambda column: column.insert(1, column[1])),
-    "no log-probabilities": in_logprobs(lambda told: told.update(token_logprobs=[])),
-    "log-probabilities are null": in_choices(lambda found: found[0].update(logprobs=None)),
+    "no log-probabilities": in_logprobs(lambda logprobs_of_choice: logprobs_of_choice.update(token_logprobs=[])),
+    "log-probabilities are null": in_choices(lambda choices: choices[0].update(logprobs=None)),
     "NaN": with_value(float("nan")),
     "infinity": with_value(float("inf")),
     "minus infinity": with_value(float("-inf")),
     "a positive log-probability": with_value(4.5),
     "a log-probability as text": with_value("-1.0"),
     "a log-probability is null": with_value(None),
-    "no most likely token": in_logprobs(lambda told: told["top_logprobs"].__setitem__(-2, None)),
-    "a choice twice": in_choices(lambda found: found.append(found[0])),
-    "one choice for all": in_choices(lambda found: found.__setitem__(slice(None), [found[0]] * max(2, len(found)))),
-    "a choice too few": in_choices(lambda found: found.pop()),
-    "indices from 1": in_choices(lambda found: [one.update(index=one["index"] + 1) for one in found]),
-    "indices as texts": in_choices(lambda found: [one.update(index=str(one["index"])) for one in found]),
+    "no most likely token": in_logprobs(
+        lambda logprobs_of_choice: logprobs_of_choice["top_logprobs"].__setitem__(-2, None)
+    ),
+    "a choice twice": in_choices(lambda choices: choices.append(choices[0])),
+    "one choice for all": in_choices(
+        lambda choices: choices.__setitem__(slice(None), [choices[0]] * max(2, len(choices)))
+    ),
+    "a choice too few": in_choices(lambda choices: choices.pop()),
+    "indices from 1": in_choices(lambda choices: [option.update(index=option["index"] + 1) for option in choices]),
+    "indices as texts": in_choices(lambda choices: [option.update(index=str(option["index"])) for option in choices]),
     "another text's answer": of_other_text,
     "tokens of another text": in_logprobs(with_tokens_of_another_text),
-    "another text": in_choices(lambda found: found[0].update(text=found[0]["text"][::-1])),
+    "another text": in_choices(lambda choices: choices[0].update(text=choices[0]["text"][::-1])),
     "a value of the context is null": with_value(None, place=1),
     "log-probabilities moved by a place": moved("token_logprobs"),
     "log-probabilities moved back by a place": moved("token_logprobs", by=-1),
@@ -234,7 +238,9 @@ FAULTS: dict[str, Spoil] = {
 
 
 class FakeServer:
-    """spoil: of every response to a request that `is_spoiled(number of the request, what was sent)` names
+    """A stand-in for a completions server.
+
+    spoil: of every response to a request that `is_spoiled(number of the request, what was sent)` names
     pause: seconds before each response
     """
 
@@ -271,19 +277,19 @@ def served(post: Callable[[str, Response], Any]) -> Iterator[str]:
         def do_POST(self) -> None:
             self.say(post(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
 
-        def say(self, found: Any) -> None:
-            content = b"{}" if isinstance(found, Status) else found
+        def say(self, body: Any) -> None:
+            content = b"{}" if isinstance(body, Status) else body
             if not isinstance(content, bytes):
                 content = json.dumps(content).encode()
-            self.send_response(int(found) if isinstance(found, Status) else 200)
+            self.send_response(int(body) if isinstance(body, Status) else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
-            if getattr(found, "retry_after", ""):
-                self.send_header("Retry-After", found.retry_after)
+            if getattr(body, "retry_after", ""):
+                self.send_header("Retry-After", body.retry_after)
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *told: object) -> None:
+        def log_message(self, *arguments: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -320,7 +326,7 @@ class ByteCompletions(LocalCompletionsAPI):
         return list(string.encode())
 
     def decode_batch(self, tokens: list[list[int]]) -> list[str]:
-        return [bytes(one).decode("latin-1") for one in tokens]
+        return [bytes(text).decode("latin-1") for text in tokens]
 
     @property
     def eot_token_id(self) -> int:  # type: ignore[override]

@@ -15,14 +15,18 @@ Frame = Callable[[list[dict[str, str]]], str]
 
 
 def left_open(messages: list[dict[str, str]]) -> str:
-    """As vLLM renders a conversation whose last message is to be continued."""
-    *before, last = [f"<|im_start|>{one['role']}\n{one['content']}" for one in messages]
-    return "<|bos|>" + "".join(f"{one}<|im_end|>\n" for one in before) + last
+    """Render a conversation as vLLM does if its last message is to be continued."""
+    *before, last = [f"<|im_start|>{message['role']}\n{message['content']}" for message in messages]
+    return "<|bos|>" + "".join(f"{message}<|im_end|>\n" for message in before) + last
 
 
 def closed(messages: list[dict[str, str]]) -> str:
-    """With the beginning of a further answer, and contents without the white space around them."""
-    turns = [f"<|start_header|>{one['role']}<|end_header|>\n\n{one['content'].strip()}<|eot|>" for one in messages]
+    """Render a conversation with the beginning of a further answer, and contents without the white space around
+    them."""
+    turns = [
+        f"<|start_header|>{message['role']}<|end_header|>\n\n{message['content'].strip()}<|eot|>"
+        for message in messages
+    ]
     return "<|bos|>" + "".join(turns) + "<|start_header|>assistant<|end_header|>\n\n"
 
 
@@ -47,7 +51,7 @@ def expected(messages: list[dict[str, str]], render: Frame) -> float:
 
 
 def generated(tokens: list[str]) -> Sent:
-    """The one token, as OpenAI tells it."""
+    """Return the one generated token, as OpenAI reports it."""
     content = [{"token": tokens[-1], "logprob": -0.5, "bytes": None, "top_logprobs": []}]
     return {
         "index": 0,
@@ -87,9 +91,9 @@ def vllm_chat(sent: Sent) -> Sent:
 
 
 def together_chat(sent: Sent) -> Sent:
-    """With `echo`, the conversation in `prompt`; the generated token is told in lists."""
-    told = {"tokens": ["so"], "token_logprobs": [-0.5], "token_ids": [1]}
-    response = {"model": MODEL, "prompt": [], "choices": [generated(["so"]) | {"logprobs": told}]}
+    """Answer with `echo` the conversation in `prompt`; the generated token is reported in lists."""
+    logprobs_of_choice = {"tokens": ["so"], "token_logprobs": [-0.5], "token_ids": [1]}
+    response = {"model": MODEL, "prompt": [], "choices": [generated(["so"]) | {"logprobs": logprobs_of_choice}]}
     if sent.get("echo"):
         text = closed(sent["messages"])
         tokens = tokens_of(text)
@@ -98,7 +102,7 @@ def together_chat(sent: Sent) -> Sent:
 
 
 def fireworks_chat(sent: Sent) -> Sent:
-    """With `echo`, conversation and generated token in the lists of the choice."""
+    """Answer with `echo` conversation and generated token in the lists of the choice."""
     tokens = [*(tokens_of(closed(sent["messages"])) if sent.get("echo") else []), "so"]
-    told = {"tokens": tokens, "token_logprobs": logprobs(tokens), "text_offset": [0] * len(tokens)}
-    return {"model": MODEL, "choices": [generated(tokens) | {"logprobs": told}]}
+    logprobs_of_choice = {"tokens": tokens, "token_logprobs": logprobs(tokens), "text_offset": [0] * len(tokens)}
+    return {"model": MODEL, "choices": [generated(tokens) | {"logprobs": logprobs_of_choice}]}

@@ -47,7 +47,8 @@ Candidates = tuple[tuple[int, float], tuple[int, float]]  # the prompt's token, 
 
 
 class FlatLogprobs(list[Any]):
-    """As vLLM's: the entries, and lists of their tokens and log-probabilities one after the other."""
+    """A list of log-probabilities as vLLM's: the entries, and lists of their tokens and log-probabilities one after
+    the other."""
 
     def __init__(self, candidates: list[Candidates]) -> None:
         super().__init__([None, *map(as_entry, candidates)])
@@ -69,12 +70,12 @@ def candidates_at(prefix: tuple[int, ...]) -> Candidates:
 
 @dataclass
 class Behaviour:
-    """How the engine behaves.
+    """The behaviour of the engine.
 
     whole: whether a list has entries for cached tokens too
     caches: whether it has a prefix cache, of blocks of `block` tokens; forgets: share evicted after each request
     counts: whether it counts interrupted requests; interrupts: numbers of the calls (from 0) in which it interrupts
-        them, and tells that nothing was cached
+        them, and reports that nothing was cached
     off_by: added to log-probabilities that are computed after cached tokens, as a faulty engine would
     """
 
@@ -108,25 +109,25 @@ class LLM:
         interrupted = len(self.calls) in self.is_like.interrupts
         self.n_interrupted += interrupted
         self.calls.append([])
-        return [self._answer(*one, lora_request, interrupted) for one in zip(prompts, many, strict=True)]
+        return [self._answer(*prompt, lora_request, interrupted) for prompt in zip(prompts, many, strict=True)]
 
     def get_metrics(self) -> list[Any]:
         assert not self.arguments.get("disable_log_stats", True), "Stat logging disabled"
         other = SimpleNamespace(name="vllm:prompt_tokens", value=7.0)
         return [other, SimpleNamespace(name=COUNTER, value=self.n_interrupted)] if self.is_like.counts else [other]
 
-    def _answer(self, prompt: Any, asked: Any, adapter: Any, interrupted: bool) -> Any:
+    def _answer(self, prompt: Any, params: Any, adapter: Any, interrupted: bool) -> Any:
         tokens, salt = tuple(prompt["prompt_token_ids"]), prompt.get("cache_salt")
         assert 0 < len(tokens) < self.is_like.window, "the engine generates a token too"
-        self.calls[-1].append((tokens, asked, salt, adapter))
-        skip = asked.skip_reading_prefix_cache
-        reads = self.is_like.caches and not (asked.prompt_logprobs is not None if skip is None else skip)
+        self.calls[-1].append((tokens, params, salt, adapter))
+        skip = params.skip_reading_prefix_cache
+        reads = self.is_like.caches and not (params.prompt_logprobs is not None if skip is None else skip)
         n_cached = self.cache.read(tokens, (salt, adapter), reads)
         self.n_computed += len(tokens) - n_cached
-        listed = None if asked.prompt_logprobs is None else self._listed(tokens, n_cached)
+        listed = None if params.prompt_logprobs is None else self._listed(tokens, n_cached)
         if listed is not None:
-            listed = FlatLogprobs(listed) if asked.flat_logprobs else [None, *map(as_entry, listed)]
-        generated = [as_entry(candidates_at((*tokens, token))) for token in asked.allowed_token_ids or [0]]
+            listed = FlatLogprobs(listed) if params.flat_logprobs else [None, *map(as_entry, listed)]
+        generated = [as_entry(candidates_at((*tokens, token))) for token in params.allowed_token_ids or [0]]
         return SimpleNamespace(
             prompt_logprobs=listed,
             num_cached_tokens=0 if interrupted else n_cached,
@@ -154,15 +155,15 @@ def installed() -> Iterator[ModuleType]:
     vllm.SamplingParams = make_dataclass("SamplingParams", fields)  # type: ignore[attr-defined]
     vllm.LLM, vllm.TokensPrompt = LLM, dict  # type: ignore[attr-defined]
     lora, hf, tokenizers = (ModuleType(f"vllm.{name}") for name in ("lora.request", "renderers.hf", "tokenizers"))
-    lora.LoRARequest = lambda *told: told  # type: ignore[attr-defined]
-    hf.resolve_chat_template = lambda **told: "{{ messages[0].content }}"  # type: ignore[attr-defined]
+    lora.LoRARequest = lambda *options: options  # type: ignore[attr-defined]
+    hf.resolve_chat_template = lambda **options: "{{ messages[0].content }}"  # type: ignore[attr-defined]
 
-    def tokenizer(name: str, tokenizer_mode: str, **told: Any) -> Any:
-        return AutoTokenizer.from_pretrained(name, **told)
+    def tokenizer(name: str, tokenizer_mode: str, **options: Any) -> Any:
+        return AutoTokenizer.from_pretrained(name, **options)
 
     tokenizers.get_tokenizer = tokenizer  # type: ignore[attr-defined]
     engine = ModuleType("vllm.engine.arg_utils")
-    engine.EngineArgs = lambda **told: SimpleNamespace(create_model_config=lambda: None)  # type: ignore[attr-defined]
+    engine.EngineArgs = lambda **options: SimpleNamespace(create_model_config=lambda: None)  # type: ignore[attr-defined]
     parents = [ModuleType(f"vllm.{name}") for name in ("lora", "renderers", "engine")]
     with pytest.MonkeyPatch.context() as patch:
         for module in (vllm, *parents, lora, hf, tokenizers, engine):

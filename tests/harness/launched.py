@@ -16,7 +16,7 @@ def free_port() -> int:
 
 
 def launched_as(number: int, port: int, n_processes: int = 2) -> None:
-    """By launchers that set the usual variables, and end no process if another one ends."""
+    """Start processes as launchers do that set the usual variables, and end no process if another one ends."""
     os.environ |= {"RANK": str(number), "LOCAL_RANK": "0", "WORLD_SIZE": str(n_processes), "LOCAL_WORLD_SIZE": "1"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1"}
     ranked_hf.LOCAL_RANK = "0"

@@ -36,9 +36,9 @@ TASKS = [SimpleNamespace(config=SimpleNamespace(task=name)) for name in ("first"
 @pytest.fixture(autouse=True)
 def _logger_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """lm_eval's own does not pass its messages on once it is set up."""
-    own = logging.Logger(module.__name__, logging.INFO)
-    own.parent = logging.root
-    monkeypatch.setattr(module, "logger", own)
+    logger_of_test = logging.Logger(module.__name__, logging.INFO)
+    logger_of_test.parent = logging.root
+    monkeypatch.setattr(module, "logger", logger_of_test)
 
 
 class Bytes(OnlyTokens):
@@ -51,7 +51,7 @@ class Bytes(OnlyTokens):
 
 
 def requests(n_questions: int, texts, task=TASKS[0]):
-    return [SimpleNamespace(args=own, task=task, doc_id=i) for i in range(n_questions) for own in texts(i)]
+    return [SimpleNamespace(args=text, task=task, doc_id=i) for i in range(n_questions) for text in texts(i)]
 
 
 def orders(i: int):
@@ -66,11 +66,11 @@ def test_before_the_first_request_a_run_says_how_much_it_asks(questions_file, ca
 
 
 def test_tokens_are_those_of_the_models_own_tokenizer_in_rows_and_shared(caplog) -> None:
-    asked = requests(3, orders)
-    counts = token_counts(tokens_of(Bytes(), "loglikelihood", [one.args for one in asked]))
+    sent = requests(3, orders)
+    counts = token_counts(tokens_of(Bytes(), "loglikelihood", [request.args for request in sent]))
     assert counts.n_row_tokens == 27 * (12 + 3 - 1)
     with caplog.at_level("INFO"):
-        announced(Bytes(), "loglikelihood", asked)
+        announced(Bytes(), "loglikelihood", sent)
     assert "first: 27 requests with 380 tokens, 26 with shared prefixes read once; hf reads 130\n" in caplog.text
     assert (counts.n_tree_tokens, counts.n_merged_tokens) == (11 + 3 * (1 + 1 + 3), 9 * 14)
     assert "estimated" not in caplog.text
@@ -105,15 +105,15 @@ def test_every_backend_of_ours_that_shares_prefixes_has_one_of_the_harness_to_fa
 @pytest.mark.parametrize("n", [31, 300])
 def test_many_questions_are_estimated_from_some(n: int, caplog, monkeypatch) -> None:
     monkeypatch.setattr(module, "SECONDS_OF_TOKENISING", math.inf)
-    asked = requests(n, orders) + requests(n, orders, TASKS[1])
+    sent = requests(n, orders) + requests(n, orders, TASKS[1])
     with caplog.at_level("INFO"):
-        announced(Bytes(), "loglikelihood", asked)
+        announced(Bytes(), "loglikelihood", sent)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"first and 1 other task: {18 * n:,} requests")
     assert f"estimated from 60 of {2 * n:,} questions" in line
-    exact = token_counts(tokens_of(Bytes(), "loglikelihood", [one.args for one in asked])).n_row_tokens
-    (found,) = re.findall(r"with ([\d,]+) tokens", line)
-    assert int(found.replace(",", "")) == pytest.approx(exact, rel=0.02)
+    exact = token_counts(tokens_of(Bytes(), "loglikelihood", [request.args for request in sent])).n_row_tokens
+    (n_tokens,) = re.findall(r"with ([\d,]+) tokens", line)
+    assert int(n_tokens.replace(",", "")) == pytest.approx(exact, rel=0.02)
 
 
 @pytest.mark.model
@@ -124,8 +124,8 @@ def test_lines_are_shown_where_those_of_lm_eval_are() -> None:
         "for level in (logging.INFO, logging.WARNING):\n"
         "    setup_logging(level); announced.logger.info('shown at %s', level)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [line.partition("] ")[2] for line in found.stderr.splitlines()] == ["shown at 20"]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [line.partition("] ")[2] for line in process.stderr.splitlines()] == ["shown at 20"]
 
 
 def test_without_a_tokenizer_four_bytes_are_taken_for_a_token(caplog) -> None:
@@ -152,7 +152,7 @@ def test_equal_beginnings_are_shared_without_a_tokenizer_too() -> None:
 
 
 def test_texts_to_be_continued_share_nothing() -> None:
-    rows = [tokens_of(Bytes(), "generate_until", [one.args for one in requests(9, orders)])]
+    rows = [tokens_of(Bytes(), "generate_until", [request.args for request in requests(9, orders)])]
     written = size_estimated("generate_until", rows, 1).counts
     assert read_by("hf-prefix-tree", written) == written.n_row_tokens > 0
 
@@ -168,13 +168,13 @@ def test_a_tokenizer_that_fails_does_not_end_the_run_and_other_ranks_say_nothing
     assert caplog.text == ""
 
 
-def test_the_time_left_is_told_in_tokens(caplog, monkeypatch) -> None:
-    asked = requests(300, orders)
+def test_the_time_left_is_reported_in_tokens(caplog, monkeypatch) -> None:
+    sent = requests(300, orders)
     with caplog.at_level("INFO"):
-        time_left = announced(Bytes(), "loglikelihood", asked)
+        time_left = announced(Bytes(), "loglikelihood", sent)
         monkeypatch.setattr(time_left, "_clock", iter(range(0, 300 * 9 * 60, 60)).__next__)
-        for one in asked[:20]:
-            time_left.done(len("".join(one.args)))
+        for request in sent[:20]:
+            time_left.done(len("".join(request.args)))
     assert re.search(r"about \d+\.\d h left \([\d,]+ of [\d,]+ tokens in", caplog.text)
 
 
@@ -185,21 +185,24 @@ class Clock:
         return self.now
 
 
-def told_by(bursts: list[tuple[float, int]], total: int) -> list[Pace]:
-    """bursts: how long each takes, and how many answers of amount 1 come at its end"""
-    clock, told = Clock(), []
-    time_left = TimeLeft(total, told.append, clock)
+def paces_of(bursts: list[tuple[float, int]], total: int) -> list[Pace]:
+    """Return the paces that are announced.
+
+    bursts: how long each takes, and how many answers of amount 1 come at its end
+    """
+    clock, paces = Clock(), []
+    time_left = TimeLeft(total, paces.append, clock)
     for seconds, n in bursts:
         clock.now += seconds
         for _ in range(n):
             time_left.done(1)
-    return told
+    return paces
 
 
 @pytest.mark.parametrize("size", [1, 7, 50])
-def test_the_first_estimate_is_right_whatever_the_size_of_a_batch_and_is_told_once(size: int) -> None:
+def test_the_first_estimate_is_right_whatever_the_size_of_a_batch_and_is_reported_once(size: int) -> None:
     n = 7000 // size
-    (pace,) = told_by([(0.1 * size, size)] * n, size * n)
+    (pace,) = paces_of([(0.1 * size, size)] * n, size * n)
     passed = pace.share * size * n * 0.1
     assert pace.seconds == pytest.approx(passed)
     assert pace.left == pytest.approx(700 - passed, rel=0.01)
@@ -207,26 +210,26 @@ def test_the_first_estimate_is_right_whatever_the_size_of_a_batch_and_is_told_on
 
 
 def test_warming_up_before_the_first_answer_does_not_count() -> None:
-    (pace,) = told_by([(300, 1), *[(1, 1)] * 999], 1000)
+    (pace,) = paces_of([(300, 1), *[(1, 1)] * 999], 1000)
     assert pace.left + pace.seconds == pytest.approx(1000)
 
 
-def test_little_time_left_is_not_worth_telling() -> None:
-    assert told_by([(0.1, 1)] * 299, 300) == []
+def test_little_time_left_is_not_worth_a_line() -> None:
+    assert paces_of([(0.1, 1)] * 299, 300) == []
     assert WORTH_TELLING == 30
 
 
-def test_a_run_that_slows_down_is_never_told_to_end_much_later_than_said_without_a_word() -> None:
+def test_a_run_that_slows_down_is_never_reported_to_end_much_later_than_said_without_a_word() -> None:
     """Each answer takes longer than the one before; at every moment the last estimate ends in the future, or the rest
-    is not worth telling."""
+    is not worth a line."""
     bursts = [(0.002 * n, 1) for n in range(1, 1001)]
-    told = told_by(bursts, 1000)
-    ends = [pace.seconds + pace.left for pace in told]
-    for end, after in zip(ends, told[1:], strict=False):
+    paces = paces_of(bursts, 1000)
+    ends = [pace.seconds + pace.left for pace in paces]
+    for end, after in zip(ends, paces[1:], strict=False):
         assert after.seconds <= end + 2.5
     assert sum(seconds for seconds, _ in bursts) - ends[-1] <= WORTH_TELLING + 0.3 * ends[-1]
 
 
-def test_without_work_or_answers_nothing_is_told() -> None:
-    assert told_by([(50, 1)] * 3, 0) == []
-    assert told_by([], 10) == []
+def test_without_work_or_answers_nothing_is_reported() -> None:
+    assert paces_of([(50, 1)] * 3, 0) == []
+    assert paces_of([], 10) == []

@@ -38,7 +38,7 @@ class Named(FakeLM):
     def loglikelihood(self, requests):
         answers = []
         for request in requests:
-            if len(self.asked) == self.stops_after:
+            if len(self.requests) == self.stops_after:
                 raise KeyboardInterrupt
             answers += super().loglikelihood([request])
             self.cache_hook.add_partial("loglikelihood", request.args, answers[-1])
@@ -47,7 +47,7 @@ class Named(FakeLM):
 
 @pytest.fixture
 def questions_file(questions_file):
-    """Without the control form, so that the numbers of requests are those of the orders."""
+    """Return settings without the control form, so that the numbers of requests are those of the orders."""
     return lambda docs: questions_file(docs) | {"control_form": False}
 
 
@@ -78,14 +78,14 @@ def test_an_interrupted_run_resumes(named, questions_file, tmp_path, caplog) -> 
     assert f"resumed: 100 of {N_REQUESTS} requests were answered by an earlier run; the others' values may differ" in (
         caplog.text
     )
-    assert len(named.made[-1].asked) == N_REQUESTS - 100
+    assert len(named.made[-1].requests) == N_REQUESTS - 100
     assert resumed["samples"] == evaluate(FakeLM(by_hash), metadata)["samples"]
 
 
 def test_equal_requests_are_sent_once(named, questions_file, tmp_path) -> None:
     first = run(questions_file([*DOCS, GOOD]), tmp_path)
     again = run(questions_file([*DOCS, GOOD]), tmp_path)
-    assert [len(model.asked) for model in named.made] == [N_REQUESTS, 0]
+    assert [len(model.requests) for model in named.made] == [N_REQUESTS, 0]
     assert first["samples"] == again["samples"]
 
 
@@ -94,9 +94,9 @@ def test_answers_of_another_model_are_not_used(named, questions_file, tmp_path, 
     run(questions_file([GOOD]), tmp_path)
     with caplog.at_level("INFO"):
         run(questions_file([GOOD]), tmp_path, arguments)
-    assert [len(model.asked) for model in named.made] == [24, 24]
-    is_told = "has answers of another model, which are not used" in caplog.text
-    assert is_told == arguments.startswith("pretrained=a")  # for a model of another name nobody expects them
+    assert [len(model.requests) for model in named.made] == [24, 24]
+    is_reported = "has answers of another model, which are not used" in caplog.text
+    assert is_reported == arguments.startswith("pretrained=a")  # for a model of another name nobody expects them
 
 
 def test_answers_are_not_saved_if_not_wanted_or_without_an_output_path(named, questions_file, tmp_path) -> None:
@@ -111,7 +111,7 @@ def test_a_model_given_as_an_object_without_weights_is_never_taken_for_another(q
     for _ in range(2):
         lm = FakeLM(by_hash)
         evaluate(lm, questions_file([GOOD]), evaluation_tracker=EvaluationTracker(output_path=str(tmp_path)))
-        assert len(lm.asked) == 24
+        assert len(lm.requests) == 24
 
 
 class Rounding(Named):
@@ -126,7 +126,7 @@ class Rounding(Named):
             portion = requests[some]
             noise = by_hash("", "".join("".join(request.args) for request in portion)) % 0.1
             for request in portion:
-                if len(self.asked) == self.stops_after:
+                if len(self.requests) == self.stops_after:
                     raise KeyboardInterrupt
                 ((value, greedy),) = FakeLM.loglikelihood(self, [request])
                 answers.append((value + noise, greedy))
@@ -146,7 +146,7 @@ def test_after_a_kill_values_are_those_of_an_undisturbed_run(
     Named.stops_after = None
     resumed = run(questions_file(DOCS), tmp_path / "killed")
     assert resumed["samples"] == right["samples"]
-    assert len(named.made[-1].asked) == N_REQUESTS - n_before // 50 * 50
+    assert len(named.made[-1].requests) == N_REQUESTS - n_before // 50 * 50
 
 
 def test_what_was_asked_about_fewer_questions_is_not_asked_again(named, questions_file, tmp_path, monkeypatch) -> None:
@@ -155,7 +155,7 @@ def test_what_was_asked_about_fewer_questions_is_not_asked_again(named, question
     docs = [doc | {"question": f"{number}: {doc['question']}"} for number in range(3) for doc in DOCS]
     for some in (docs[::3], docs):
         run(questions_file(some), tmp_path / "out")
-    first, then = (made.asked for made in named.made[-2:])
+    first, then = (made.requests for made in named.made[-2:])
     assert len(first) + len(then) == len({*first, *then}) == len(docs) / len(DOCS) * N_REQUESTS
 
 
@@ -285,18 +285,18 @@ def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) 
 @pytest.fixture
 def calls(named, monkeypatch) -> list[int]:
     """The numbers of requests in each call of a backend that reports nothing before it returns."""
-    found: list[int] = []
+    calls_made: list[int] = []
 
     def at_once(self, requests):
         if not requests:  # the check for the method
             return []
-        found.append(len(requests))
-        if len(found) == self.stops_after:
+        calls_made.append(len(requests))
+        if len(calls_made) == self.stops_after:
             raise KeyboardInterrupt
         return FakeLM.loglikelihood(self, requests)
 
     monkeypatch.setattr(named, "loglikelihood", at_once)
-    return found
+    return calls_made
 
 
 def test_a_backend_that_says_that_it_reports_as_it_goes_is_called_once(

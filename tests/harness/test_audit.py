@@ -58,8 +58,8 @@ def test_any_task_has_an_audit_by_name(folder, task, shape) -> None:
     task("colours", shape)
     lm = FakeLM(by_hash)
     results = run(folder, "colours_leakage_perm", lm=lm)
-    assert len(lm.asked) == 3 * (24 + 2 * 12)  # every order, and the compared ones in each control form
-    assert lm.asked[0] == ("Which is colour 0?", "\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0")
+    assert len(lm.requests) == 3 * (24 + 2 * 12)  # every order, and the compared ones in each control form
+    assert lm.requests[0] == ("Which is colour 0?", "\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0")
     assert results["results"]["colours_leakage_perm"]["skipped,max_order"] == 0
     assert results["configs"]["colours_leakage_perm"]["metadata"]["audit_of"] == "colours"
 
@@ -109,12 +109,12 @@ def test_the_tasks_of_a_group_share_the_shards_and_its_tests_are_of_all_of_them(
 def test_names_are_matched_as_the_command_line_does(folder, task) -> None:
     for name in ("colours", "shades"):
         task(name, LETTERED, more="tag: hues\n")
-    known = manager(folder)
-    assert known.match_tasks(["colours_leakage_perm"]) == ["colours_leakage_perm"]
-    assert known.match_tasks(["*s_leakage_perm"]) == ["colours_leakage_perm", "shades_leakage_perm"]
-    assert known.match_tasks(["hues_leakage_perm", "shades"]) == ["hues_leakage_perm", "shades"]
-    assert known.match_tasks(["nothing_leakage_perm", "colours_leakage_perm_leakage_perm"]) == []
-    assert "colours_leakage_perm" not in known.all_tasks  # not listed, since every task has one
+    manager_of_task = manager(folder)
+    assert manager_of_task.match_tasks(["colours_leakage_perm"]) == ["colours_leakage_perm"]
+    assert manager_of_task.match_tasks(["*s_leakage_perm"]) == ["colours_leakage_perm", "shades_leakage_perm"]
+    assert manager_of_task.match_tasks(["hues_leakage_perm", "shades"]) == ["hues_leakage_perm", "shades"]
+    assert manager_of_task.match_tasks(["nothing_leakage_perm", "colours_leakage_perm_leakage_perm"]) == []
+    assert "colours_leakage_perm" not in manager_of_task.all_tasks  # not listed, since every task has one
 
 
 # ---------------------------------------------------------------------- other audits
@@ -129,8 +129,8 @@ def test_permutation_r_asks_for_what_the_paper_asks(folder, task) -> None:
     task("colours", LETTERED)
     lm = FakeLM(by_hash)
     run(folder, "colours_leakage_perm_r", lm=lm)
-    assert len(lm.asked) == 3 * 12
-    blocks = [continuation for _, continuation in lm.asked[:12]]
+    assert len(lm.requests) == 3 * 12
+    blocks = [continuation for _, continuation in lm.requests[:12]]
     orders = ["ABCD", "ABDC", "ACBD", "BACD", "BCDA", "BDAC", "CABD", "CADB", "DABC", "DACB", "DBAC", "DCAB"]
     assert blocks == [
         "".join(f"\n{label}. {COLOURS['ABCD'.index(shown)]} 0" for label, shown in zip("ABCD", order, strict=True))
@@ -140,8 +140,12 @@ def test_permutation_r_asks_for_what_the_paper_asks(folder, task) -> None:
 
 def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -> None:
     task("colours", LETTERED, MANY)
-    known = published(MANY[2])
-    lm = Writer(lambda context: known[len(context) :].split("\n")[0] if known.startswith(context) else "nothing")
+    published_text = published(MANY[2])
+    lm = Writer(
+        lambda context: (
+            published_text[len(context) :].split("\n")[0] if published_text.startswith(context) else "nothing"
+        )
+    )
     results = run(folder, "colours_leakage_ngram", lm=lm)
     row = results["results"]["colours_leakage_ngram"]
     assert row["reproduced_rate,reproduction"] == 1 / 8
@@ -149,7 +153,7 @@ def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -
     assert row["control_rate,reproduction"] == 0
     logged = results["samples"]["colours_leakage_ngram"]
     assert [line["hit_rate"] for line in logged] == [0, 0, 1, 0, 0, 0, 0, 0]
-    context, options = lm.asked[0]
+    context, options = lm.requests[0]
     assert context == "Which is colour number 0 here?\nA."
     assert options["max_gen_toks"] == len(MANY[0]["choices"][0].split()) + 1
 
@@ -163,10 +167,10 @@ def mine(tmp_path: Path):
     return lambda *docs: str(written(tmp_path, docs, "mine.jsonl"))
 
 
-def asked(folder: Path, name: str, file: str) -> list[tuple[str, str]]:
+def requests_of(folder: Path, name: str, file: str) -> list[tuple[str, str]]:
     lm = FakeLM(by_hash)
     run(folder, name, lm, data_files=file, orders=2, control_form=False)
-    return lm.asked
+    return lm.requests
 
 
 MINE = {"question": "Which is mine?", "choices": ["oak", "elm", "ash", "yew"], "answer": "B"}
@@ -174,7 +178,7 @@ MINE = {"question": "Which is mine?", "choices": ["oak", "elm", "ash", "yew"], "
 
 def test_a_users_file_is_audited_in_the_tasks_own_prompt(folder, task, mine) -> None:
     task("colours", LETTERED | {"text": LETTERED["text"].replace("{{question}}", "Pick: {{question}}")})
-    first, second = asked(folder, "colours_leakage_perm", mine(MINE))
+    first, second = requests_of(folder, "colours_leakage_perm", mine(MINE))
     assert first == ("Pick: Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
     assert second[0] == first[0]
 
@@ -192,8 +196,8 @@ def test_a_users_file_that_the_task_cannot_render_is_audited_as_plain_questions_
     folder, task, mine, caplog
 ) -> None:
     task("colours", {"text": '"{{stem}}"'}, [{"stem": row["question"]} | row for row in ROWS])
-    found = asked(folder, "colours_leakage_perm", mine(MINE))
-    assert found[0] == ("Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
+    requests = requests_of(folder, "colours_leakage_perm", mine(MINE))
+    assert requests[0] == ("Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
     assert "colours cannot render the rows of data_files=" in caplog.text
     assert "'stem' is undefined" in caplog.text
 
@@ -215,8 +219,8 @@ def test_one_file_is_not_audited_once_per_task_of_a_group_or_tag(folder, task, m
     write_group(folder, "few", "more")
     for name in ("everything_leakage_perm", "hues_leakage_perm"):
         with pytest.raises(RefusedAudit, match="2 tasks, each of which would audit that one file; name one of"):
-            asked(folder, name, mine(MINE))
-    assert asked(folder, "few_leakage_perm", mine(MINE))[0][0] == "Which is mine?"
+            requests_of(folder, name, mine(MINE))
+    assert requests_of(folder, "few_leakage_perm", mine(MINE))[0][0] == "Which is mine?"
     with pytest.raises(RefusedAudit, match="leakage_perm has 7 tasks"):
         manager_of({"data_files": mine(MINE)}).load(["leakage_perm"])
 
@@ -224,8 +228,8 @@ def test_one_file_is_not_audited_once_per_task_of_a_group_or_tag(folder, task, m
 def test_shards_of_a_users_file_are_made_of_its_rows(folder, task, mine) -> None:
     task("colours", LETTERED)
     file = mine(*(MINE | {"question": f"Which is mine, {i}?"} for i in range(20)))
-    known = manager(folder, data_files=file, shards=2, examples=4, permutations=2)
-    (audit,) = known.load(["colours_leakage_shared_likelihood"])["tasks"].values()
+    manager_of_task = manager(folder, data_files=file, shards=2, examples=4, permutations=2)
+    (audit,) = manager_of_task.load(["colours_leakage_shared_likelihood"])["tasks"].values()
     assert all("Which is mine" in shard.options[0] for shard in audit.shards.values())
 
 
@@ -244,7 +248,7 @@ def test_a_task_object_is_audited_without_names(folder, task) -> None:
     audit = leakage_task(base, probe="option_orders", orders=2, control_form=False)
     lm = FakeLM(by_hash)
     results = simple_evaluate(model=lm, tasks=[audit], task_manager=manager(folder))
-    assert len(lm.asked) == 3 * 2
+    assert len(lm.requests) == 3 * 2
     assert "flagged_rate,max_order" in results["results"]["colours_leakage_perm"]
     with pytest.raises(ValueError, match="no audit uses the probe 'nothing'"):
         leakage_task(base, probe="nothing")

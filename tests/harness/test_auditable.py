@@ -92,31 +92,31 @@ def index(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_first_rows_tell_whether_a_task_can_be_audited(name: str, index) -> None:
+def test_the_first_rows_show_whether_a_task_can_be_audited(name: str, index) -> None:
     *_, status, reason = TASKS[name]
-    (found,) = findings_of(name, index)
-    assert (found.status, found.reason[: len(reason)]) == (status, reason)
+    (finding,) = findings_of(name, index)
+    assert (finding.status, finding.reason[: len(reason)]) == (status, reason)
 
 
 def test_findings_on_a_group_are_those_of_its_tasks(index) -> None:
-    found = findings_of("all", index, each=True)
-    assert [(one.task, one.status) for one in found] == [
+    findings = findings_of("all", index, each=True)
+    assert [(finding.task, finding.status) for finding in findings] == [
         ("letters", "covered"),
         ("words", "refused"),
         ("texts", "covered"),
     ]
-    assert [one.status for one in findings_of("all", index)] == ["covered", "unknown", "unknown"]
+    assert [finding.status for finding in findings_of("all", index)] == ["covered", "unknown", "unknown"]
     with pytest.raises(KeyError):
         findings_of("nowhere", index)
 
 
 def test_the_list_names_the_audits_and_apart_those_that_need_a_seal() -> None:
-    found = [Finding("letters", "covered", "options in the prompt"), Finding("words", "refused", "why")]
-    first, second, _, audits, sealed = as_list(found).splitlines()
+    findings = [Finding("letters", "covered", "options in the prompt"), Finding("words", "refused", "why")]
+    first, second, _, audits, sealed = as_list(findings).splitlines()
     assert first == "letters  covered  options in the prompt"
     assert second == "words    refused  why"
     others = sorted({*suffixes()} - {"leakage_wording"})
     assert audits == "audits: " + ", ".join(f"TASK_{suffix}" for suffix in others)
     assert sealed == "if it is sealed, with --metadata seal=PRIVATE_FOLDER: TASK_leakage_seal, TASK_leakage_wording"
-    assert "letters_leakage_perm" in as_list(found[:1])
-    assert "audits" not in as_list(found[1:])
+    assert "letters_leakage_perm" in as_list(findings[:1])
+    assert "audits" not in as_list(findings[1:])

@@ -68,8 +68,8 @@ def answers(post, pairs=PAIRS, **given):
 @SERVERS
 @pytest.mark.parametrize("n_concurrent", [1, 3])
 def test_a_continuation_gets_the_sum_over_its_own_tokens(post, render, n_concurrent) -> None:
-    found = answers(post, num_concurrent=n_concurrent)
-    assert [value for value, _ in found] == pytest.approx([expected(conversation(*pair), render) for pair in PAIRS])
+    results = answers(post, num_concurrent=n_concurrent)
+    assert [value for value, _ in results] == pytest.approx([expected(conversation(*pair), render) for pair in PAIRS])
 
 
 @SERVERS
@@ -118,22 +118,22 @@ def spoiled(change):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda told: told["token_logprobs"].__setitem__(-8, None), "the server answered a token with None"),
-        (lambda told: told["token_logprobs"].__setitem__(-8, 3.5), "the server answered a token with 3.5"),
-        (lambda told: told["token_logprobs"].__setitem__(3, None), "the server answered a token with None"),
-        (lambda told: told["tokens"].__setitem__(-8, "a"), "about another message"),
-        (lambda told: told["tokens"].__setitem__(-1, "a"), "cannot be separated from the rest"),
-        (lambda told: told["tokens"].pop(), "instead of log-probabilities"),
-        (lambda told: told.update(tokens=[], token_logprobs=[]), "cannot be separated from the rest"),
+        (lambda reported: reported["token_logprobs"].__setitem__(-8, None), "the server answered a token with None"),
+        (lambda reported: reported["token_logprobs"].__setitem__(-8, 3.5), "the server answered a token with 3.5"),
+        (lambda reported: reported["token_logprobs"].__setitem__(3, None), "the server answered a token with None"),
+        (lambda reported: reported["tokens"].__setitem__(-8, "a"), "about another message"),
+        (lambda reported: reported["tokens"].__setitem__(-1, "a"), "cannot be separated from the rest"),
+        (lambda reported: reported["tokens"].pop(), "instead of log-probabilities"),
+        (lambda reported: reported.update(tokens=[], token_logprobs=[]), "cannot be separated from the rest"),
     ],
 )
 def test_a_pair_without_a_valid_response_has_no_answer_and_the_others_have_theirs(change, reason) -> None:
-    found = [value for value, _ in answers(spoiled(change), max_retries=2)]
-    assert isinstance(found[1], NoAnswer)
-    assert math.isnan(found[1])
-    assert reason in found[1].reason
+    values = [value for value, _ in answers(spoiled(change), max_retries=2)]
+    assert isinstance(values[1], NoAnswer)
+    assert math.isnan(values[1])
+    assert reason in values[1].reason
     rest = [pair for pair in PAIRS if pair is not PAIRS[1]]
-    assert found[:1] + found[2:] == pytest.approx([expected(conversation(*pair), closed) for pair in rest])
+    assert values[:1] + values[2:] == pytest.approx([expected(conversation(*pair), closed) for pair in rest])
 
 
 TURNS = [
@@ -160,8 +160,8 @@ def cut(turn: dict[str, str], part: slice) -> dict[str, str]:
 
 @SERVERS
 def test_a_conversation_of_several_turns_gets_the_value_of_its_last(post, render) -> None:
-    (found,) = answers(post, [(JsonChatStr(json.dumps(TURNS)), " B")])
-    assert found[0] == pytest.approx(expected([*TURNS, {"role": "assistant", "content": "B"}], render))
+    (result,) = answers(post, [(JsonChatStr(json.dumps(TURNS)), " B")])
+    assert result[0] == pytest.approx(expected([*TURNS, {"role": "assistant", "content": "B"}], render))
 
 
 @SERVERS
@@ -179,11 +179,11 @@ def test_an_answer_about_another_conversation_is_none(change, post, render) -> N
 
 @SERVERS
 def test_a_server_that_reads_only_the_end_of_long_questions_ends_a_run_before_its_first_request(post, render) -> None:
-    """It tells the whole conversation."""
+    """It reports the whole conversation."""
 
     def half_deaf(sent):
-        heard = [cut(turn, slice(-300, None)) for turn in sent["messages"]]
-        response, of_end = post(sent), post(sent | {"messages": heard})
+        messages = [cut(turn, slice(-300, None)) for turn in sent["messages"]]
+        response, of_end = post(sent), post(sent | {"messages": messages})
         for place in (("prompt_logprobs",), ("prompt", 0, "logprobs", "token_logprobs")):
             put_end(response, of_end, place)
         put_end(response, of_end, ("choices", 0, "logprobs", "token_logprobs"))
@@ -213,18 +213,18 @@ def test_values_that_are_not_those_of_the_same_tokens_among_the_likeliest_are_no
     def topped(shift):
         def post(sent):
             response = together_chat(sent)
-            for one in response["prompt"]:
-                told = one["logprobs"]
-                told["top_logprobs"] = with_top(told["tokens"], told["token_logprobs"])
-                values = told["token_logprobs"][1:]
-                told["token_logprobs"] = [None, *values[shift:], *values[:shift]]
+            for choice in response["prompt"]:
+                columns = choice["logprobs"]
+                columns["top_logprobs"] = with_top(columns["tokens"], columns["token_logprobs"])
+                values = columns["token_logprobs"][1:]
+                columns["token_logprobs"] = [None, *values[shift:], *values[:shift]]
             return response
 
         return post
 
     assert answers(topped(0)) == answers(together_chat)
-    found = [value for value, _ in answers(topped(by), max_retries=1)]
-    assert all("not those of the same tokens" in value.reason for value in found)
+    values = [value for value, _ in answers(topped(by), max_retries=1)]
+    assert all("not those of the same tokens" in value.reason for value in values)
 
 
 def audited(post, questions_file) -> list[dict]:
@@ -240,42 +240,42 @@ def test_an_audit_of_option_orders_is_answered_by_chat_completions(questions_fil
 
 
 def test_an_audit_of_a_server_without_echo_ends_at_once(questions_file) -> None:
-    asked = []
+    requests = []
 
     def post(sent):
-        asked.append(sent)
+        requests.append(sent)
         return openai_chat(sent)
 
     with pytest.raises(ValueError, match="no log-probabilities of the conversation"):
         audited(post, questions_file)
-    assert {one["messages"][0]["content"] for one in asked} == {KNOWN_QUESTION}
-    assert len(asked) == 2  # one for each form
+    assert {request["messages"][0]["content"] for request in requests} == {KNOWN_QUESTION}
+    assert len(requests) == 2  # one for each form
 
 
 def test_turns_of_a_chat_template_are_sent_as_they_are_and_a_begun_answer_is_continued() -> None:
     turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
-    begun = [*turns, {"role": "assistant", "content": "Because"}]
+    turns_of_answer = [*turns, {"role": "assistant", "content": "Because"}]
     assert conversation(JsonChatStr(json.dumps(turns)), " so") == [*turns, {"role": "assistant", "content": "so"}]
-    assert conversation(JsonChatStr(json.dumps(begun)), " so")[-1]["content"] == "Because so"
+    assert conversation(JsonChatStr(json.dumps(turns_of_answer)), " so")[-1]["content"] == "Because so"
 
 
-def told(tokens: list[str]) -> list[ReportedToken]:
+def reported(tokens: list[str]) -> list[ReportedToken]:
     return reported_tokens({"prompt": [{"logprobs": {"tokens": tokens, "token_logprobs": logprobs(tokens)}}]})
 
 
 def test_bytes_of_characters_do_not_hide_where_a_message_is() -> None:
-    frame = frame_in(told(tokens_of(closed(conversation(KNOWN_QUESTION, KNOWN_TEXT)))), ECHOED)
+    frame = frame_in(reported(tokens_of(closed(conversation(KNOWN_QUESTION, KNOWN_TEXT)))), ECHOED)
     tokens = ["<|bos|>", "Wo", "?", *frame.before, "<0xC3>", "<0xA9>", " x", "\ufffd", "y", *frame.after]
     messages = conversation("Wo?", "é xßy")
     assert tokens[frame.span(tokens, messages)] == ["<0xC3>", "<0xA9>", " x", "\ufffd", "y"]
 
 
 def test_a_template_whose_mark_is_one_token_with_a_part_of_the_message_is_refused() -> None:
-    known = tokens_of(closed(conversation(KNOWN_QUESTION, KNOWN_TEXT)))
-    place = len(known) - known[::-1].index("The") - 1
-    merged = [*known[: place - 2], "".join(known[place - 2 : place + 1]), *known[place + 1 :]]
+    tokens = tokens_of(closed(conversation(KNOWN_QUESTION, KNOWN_TEXT)))
+    place = len(tokens) - tokens[::-1].index("The") - 1
+    merged = [*tokens[: place - 2], "".join(tokens[place - 2 : place + 1]), *tokens[place + 1 :]]
     with pytest.raises(FaultyResponse, match="a token of the template"):
-        frame_in(told(merged), ECHOED)
+        frame_in(reported(merged), ECHOED)
 
 
 def test_a_url_of_other_than_chat_completions_is_refused() -> None:

@@ -86,17 +86,21 @@ VALUES = st.one_of(st.booleans(), st.integers(-9, 9), st.text(min_size=1, max_si
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=4))
 @example({"subfolder": "²"})
 def test_any_arguments_of_a_model_are_read_back(model_args: dict) -> None:
-    found = of({"config": {"model": "hf", "model_args": model_args}})
-    assert found.model_args == model_args
-    assert (found.model, found.include_path, found.tasks) == ("hf", str(FOLDER), ["mmlu_clean", "arc_easy_clean"])
+    command = of({"config": {"model": "hf", "model_args": model_args}})
+    assert command.model_args == model_args
+    assert (command.model, command.include_path, command.tasks) == (
+        "hf",
+        str(FOLDER),
+        ["mmlu_clean", "arc_easy_clean"],
+    )
 
 
 def test_the_options_that_change_answers_are_repeated() -> None:
     config = {"model": "hf", "model_args": "pretrained=a b,dtype=bfloat16", "batch_size": "auto", "device": "cpu"}
-    found = of({"config": config, "chat_template": "{{x}}", "system_instruction": "Don't guess"}, ("5",))
-    assert found.model_args == {"pretrained": "a b", "dtype": "bfloat16"}
-    assert (found.batch_size, found.device, found.num_fewshot) == ("auto", "cpu", 5)
-    assert (found.apply_chat_template, found.system_instruction) == (True, "Don't guess")
+    command = of({"config": config, "chat_template": "{{x}}", "system_instruction": "Don't guess"}, ("5",))
+    assert command.model_args == {"pretrained": "a b", "dtype": "bfloat16"}
+    assert (command.batch_size, command.device, command.num_fewshot) == ("auto", "cpu", 5)
+    assert (command.apply_chat_template, command.system_instruction) == (True, "Don't guess")
 
 
 @pytest.mark.parametrize(

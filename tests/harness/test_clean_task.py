@@ -64,10 +64,14 @@ def sets_of(results: Mapping[str, Any], flagged: Callable[[int], bool | None], *
     """The sets from a real run's samples, with verdicts made up by doc id."""
     questions = [
         question(
-            one["doc_id"], flagged(one["doc_id"]), task, doc_hash=one["doc_hash"], scores={"acc,none": one["acc"]}
+            sample["doc_id"],
+            flagged(sample["doc_id"]),
+            task,
+            doc_hash=sample["doc_hash"],
+            scores={"acc,none": sample["acc"]},
         )
         for task, samples in results["samples"].items()
-        for one in samples
+        for sample in samples
     ]
     return clean_sets([annotation(*questions, audited=[])], **options)
 
@@ -77,8 +81,8 @@ def thirds(doc_id: int) -> bool:
 
 
 def problems_of(*given: Any, **options: Any) -> list[Problem]:
-    """What `write_clean` says, except that these base tasks are the user's own."""
-    return [one for one in write_clean(*given, **options) if "is a task of your own" not in str(one)]
+    """Return what `write_clean` says, except that these base tasks are the user's own."""
+    return [problem for problem in write_clean(*given, **options) if "is a task of your own" not in str(problem)]
 
 
 def cleaned(base: Path, *names: str, flagged: Callable[[int], bool | None] = thirds, **options: Any) -> Path:
@@ -150,8 +154,8 @@ def test_on_several_devices_prompts_are_those_of_one(base, rank) -> None:
 def test_equal_rows_count_as_often_as_in_the_base_task(base) -> None:
     write(base, docs=[*ROWS, ROWS[1], ROWS[3]])
     clean = run(cleaned(base, "colours", flagged=lambda doc_id: doc_id in (3, 11)), "colours_clean")
-    asked = [sample["doc"]["q"] for sample in clean["samples"]["colours_clean"]]
-    assert asked == [f"Colour {i}?" for i in (0, 1, 2, 4, 5, 6, 7, 8, 9, 1)]
+    names = [sample["doc"]["q"] for sample in clean["samples"]["colours_clean"]]
+    assert names == [f"Colour {i}?" for i in (0, 1, 2, 4, 5, 6, 7, 8, 9, 1)]
 
 
 def test_a_copy_beyond_the_run_is_no_question_of_its_list(base, caplog) -> None:
@@ -168,8 +172,10 @@ def test_changed_data_are_an_error_that_names_numbers_file_and_remedy(base, docs
     write(base)
     folder = cleaned(base, "colours")
     (base / "colours.jsonl").write_text("".join(json.dumps(row) + "\n" for row in docs))
-    found = 5 if docs == ROWS[:-2] else 0
-    with pytest.raises(ValueError, match=f"{found} of the 6 questions that .*colours_clean.json.*make the list again"):
+    n_rows = 5 if docs == ROWS[:-2] else 0
+    with pytest.raises(
+        ValueError, match=f"{n_rows} of the 6 questions that .*colours_clean.json.*make the list again"
+    ):
         run(folder, "colours_clean")
 
 
@@ -242,7 +248,7 @@ def test_sets_that_cannot_be_clean_tasks_are_named_and_the_others_written(base) 
     (base / "own_class.yaml").write_text("task: own_class\nclass: !function utils.Own\n")
     renamed = {"gone": full["samples"]["colours"], "bright": full["samples"]["colours"]}
     sets = sets_of({"samples": full["samples"] | renamed}, thirds)
-    sets = [one if one.task != "all_flagged" else sets_of(full, lambda _: True)[1] for one in sets]
+    sets = [clean_set if clean_set.task != "all_flagged" else sets_of(full, lambda _: True)[1] for clean_set in sets]
     said = {str(problem) for problem in problems_of(sets, {}, base.parent / "clean", manager(base))}
     beginnings = {
         "no all_flagged_clean is written: nothing remains of the 10 questions (flagged: 10)",
@@ -251,7 +257,7 @@ def test_sets_that_cannot_be_clean_tasks_are_named_and_the_others_written(base) 
         "no gone_clean is written: the harness knows no YAML of a task gone; give its folder as include_path",
     }
     assert len(said) == len(beginnings)
-    assert all(any(one.startswith(beginning) for one in said) for beginning in beginnings)
+    assert all(any(clean_set.startswith(beginning) for clean_set in said) for beginning in beginnings)
     written = {file.name for file in (base.parent / "clean").glob("*.yaml")}
     assert written == {"colours_clean.yaml"}
 

@@ -47,7 +47,7 @@ def is_control(context: str) -> bool:
 
 def fond_of_natural(context: str, continuation: str) -> float:
     """A model without memory that prefers trees in the order of `TREES`, in whatever form they are listed."""
-    trees = [word for word in re.findall(r"[a-z]+", continuation.lower()) if any(word in own for own in TREES)]
+    trees = [word for word in re.findall(r"[a-z]+", continuation.lower()) if any(word in tree for tree in TREES)]
     return by_hash(context, continuation) + 0.3 * (trees in TREES)  # the noise's deviation
 
 
@@ -71,12 +71,16 @@ def verdict(results) -> dict:
 def test_half_of_the_orders_are_asked_again_in_words_and_in_capitals(questions_file) -> None:
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file(DOCS))
-    orders = [asked for asked in lm.asked if not is_control(asked[0])]
+    orders = [request for request in lm.requests if not is_control(request[0])]
     assert len(orders) == len(DOCS) * N_ORDERS
     places = [list(map(int, line["compared_orders"].split(","))) for line in lines(results, "max_order")]
-    compared = [orders[number * N_ORDERS + place] for number, own in enumerate(places) for place in own]
-    in_words = [asked for asked in lm.asked if asked[0] == "Question:"]
-    in_capitals = [asked for asked in lm.asked if asked[0].isupper()]
+    compared = [
+        orders[number * N_ORDERS + place]
+        for number, place_of_question in enumerate(places)
+        for place in place_of_question
+    ]
+    in_words = [request for request in lm.requests if request[0] == "Question:"]
+    in_capitals = [request for request in lm.requests if request[0].isupper()]
     assert in_capitals == [(context.upper(), continuation.upper()) for context, continuation in compared]
     assert [continuation for _, continuation in in_words] == [
         " first " + ", then ".join(line[3:] for line in continuation.split("\n")[1:]) for _, continuation in compared
@@ -136,8 +140,8 @@ def test_a_question_without_letters_reads_the_same_in_capitals_and_is_not_asked_
 def test_the_control_form_is_not_asked_where_it_is_not_needed_or_not_wanted(questions_file, metadata: dict) -> None:
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file(DOCS) | metadata)
-    assert len(lm.asked) == len(DOCS) * N_ORDERS
-    assert not any(is_control(context) for context, _ in lm.asked)
+    assert len(lm.requests) == len(DOCS) * N_ORDERS
+    assert not any(is_control(context) for context, _ in lm.requests)
     assert verdict(results)["basis"] == ("orders" if ORDERS in metadata else "ratio")
 
 
@@ -145,7 +149,7 @@ def test_the_control_form_is_not_asked_where_it_is_not_needed_or_not_wanted(ques
 def test_documented_orders_that_the_tests_contradict_are_asked_in_the_control_form(questions_file, status) -> None:
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file([*RISING, *DOCS]) | {ORDERS: f"{status}: page 3"})
-    assert len([context for context, _ in lm.asked if is_control(context)]) == len(DOCS) * N_CONTROL
+    assert len([context for context, _ in lm.requests if is_control(context)]) == len(DOCS) * N_CONTROL
     assert verdict(results)[ORDERS] == "written"
 
 
@@ -153,7 +157,7 @@ def test_questions_with_a_natural_order_are_not_asked_in_the_control_form(questi
     """Their verdict cannot rest on it, so it would be wasted."""
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file([*RISING, *DOCS]))
-    control = [continuation for context, continuation in lm.asked if is_control(context)]
+    control = [continuation for context, continuation in lm.requests if is_control(context)]
     assert len(control) == len(DOCS) * N_CONTROL
     assert all(any(trees[0] in continuation.lower() for trees in TREES) for continuation in control)
     assert (verdict(results)["n"], verdict(results)["n_asked"]) == (len(DOCS), 2 * len(DOCS))
@@ -166,9 +170,13 @@ def test_with_a_reference_the_control_form_is_not_asked(questions_file, tmp_path
     elder = evaluate(FakeLM(fond_of_natural), metadata | {"control_form": False})
     log(elder, tmp_path / "elder", TASK)
     lm = FakeLM(lambda *texts: with_memory(*texts) + by_hash(*reversed(texts)))
-    found = verdict(evaluate(lm, metadata | {"reference_log": str(tmp_path / "elder")}))
-    assert not any(is_control(context) for context, _ in lm.asked)
-    assert (found["basis"], found["word"], found["n"]) == ("reference", "strong evidence", len(DOCS))
+    verdict_of_run = verdict(evaluate(lm, metadata | {"reference_log": str(tmp_path / "elder")}))
+    assert not any(is_control(context) for context, _ in lm.requests)
+    assert (verdict_of_run["basis"], verdict_of_run["word"], verdict_of_run["n"]) == (
+        "reference",
+        "strong evidence",
+        len(DOCS),
+    )
 
 
 def test_only_the_audit_of_all_orders_asks_the_control_form_and_papers_are_asked_as_they_ask() -> None:
@@ -202,11 +210,11 @@ def test_a_preference_in_both_forms_is_no_evidence_and_one_in_the_published_form
 
 def test_without_a_null_hypothesis_there_is_a_ratio_and_no_pvalue(questions_file) -> None:
     results = evaluate(FakeLM(with_memory), questions_file(DOCS) | {"control_form": False})
-    row, found = results["results"][TASK], verdict(results)
+    row, verdict_of_run = results["results"][TASK], verdict(results)
     assert row["evidence,max_order"] == "no verdict"
     assert "evidence_pvalue,max_order" not in row
     assert row["order_ratio,max_order"].startswith("24.0, at least 22.")  # all where one in 24 is expected
-    assert (found["pvalue"], found["ratio"]) == (None, 24)
+    assert (verdict_of_run["pvalue"], verdict_of_run["ratio"]) == (None, 24)
 
 
 # ---------------------------------------------------------------------- groups, results file, messages
@@ -231,24 +239,26 @@ def group(tmp_path: Path):
 
 def test_a_groups_verdict_is_computed_from_all_questions_of_its_members(group, questions_file) -> None:
     results = group(FakeLM(with_memory))
-    found = {name: own["verdict"] for name, own in results["leakage_details"].items()}
-    assert found["few_leakage_perm"]["word"] == found["more_leakage_perm"]["word"] == "no verdict"
-    assert [found[f"{name}_leakage_perm"]["n_asked"] for name in ("few", "more", "trees")] == [19, 19, 38]
-    assert found["trees_leakage_perm"] == verdict(evaluate(FakeLM(with_memory), questions_file(DOCS)))
+    verdicts = {name: details["verdict"] for name, details in results["leakage_details"].items()}
+    assert verdicts["few_leakage_perm"]["word"] == verdicts["more_leakage_perm"]["word"] == "no verdict"
+    assert [verdicts[f"{name}_leakage_perm"]["n_asked"] for name in ("few", "more", "trees")] == [19, 19, 38]
+    assert verdicts["trees_leakage_perm"] == verdict(evaluate(FakeLM(with_memory), questions_file(DOCS)))
     assert results["groups"]["trees_leakage_perm"]["evidence,max_order"] == "strong evidence"
 
 
 def sentences(caplog) -> dict[str, str]:
-    """What was logged about data sets, by the task's name."""
-    told = [record.getMessage() for record in caplog.records if record.name.endswith("harness.tasks.finished_results")]
-    assert len(told) == len(set(told))
-    return dict(sentence.split(": ", 1) for sentence in told)
+    """Return what was logged about data sets, by the task's name."""
+    sentences_logged = [
+        record.getMessage() for record in caplog.records if record.name.endswith("harness.tasks.finished_results")
+    ]
+    assert len(sentences_logged) == len(set(sentences_logged))
+    return dict(sentence.split(": ", 1) for sentence in sentences_logged)
 
 
 def test_the_sentence_is_logged_for_a_group_instead_of_its_members(group, caplog) -> None:
     results = group(FakeLM(with_memory))
-    own = results["leakage_details"]["trees_leakage_perm"]["verdict"]["sentence"]
-    assert sentences(caplog) == {"trees_leakage_perm": own}
+    sentence = results["leakage_details"]["trees_leakage_perm"]["verdict"]["sentence"]
+    assert sentences(caplog) == {"trees_leakage_perm": sentence}
     caplog.clear()
     group(FakeLM(with_memory), "listed")  # has no verdict of its own
     assert set(sentences(caplog)) == {"few_leakage_perm", "more_leakage_perm"}
@@ -273,13 +283,13 @@ def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
         metadata |= {"reference_log": str(tmp_path / "elder")}
     results = evaluate(FakeLM(with_memory), metadata)
     logged = [line.orders for line in read(results)]
-    assert [one is None for one in logged] == [False] * len(DOCS) + [True, False]
-    found = [one for one in logged if one is not None]
-    assert [one.guarded for one in found] == [False] * len(DOCS) + [True]
-    for one in found:
-        assert len(one.control) == (0 if with_reference or one.guarded else N_CONTROL)
-        assert len(one.reference) == (len(one.loglikelihoods) if with_reference else 0)
-    again, told = data_verdict(found), verdict(results)
-    assert (again.word, again.n) == (told["word"], told["n"])
-    assert again.pvalue == pytest.approx(told["pvalue"], rel=0.1)
-    assert again.tested.mean == pytest.approx(told["mean"], rel=1e-4)
+    assert [answer is None for answer in logged] == [False] * len(DOCS) + [True, False]
+    answers = [answer for answer in logged if answer is not None]
+    assert [answer.guarded for answer in answers] == [False] * len(DOCS) + [True]
+    for answer in answers:
+        assert len(answer.control) == (0 if with_reference or answer.guarded else N_CONTROL)
+        assert len(answer.reference) == (len(answer.loglikelihoods) if with_reference else 0)
+    again, verdict_of_log = data_verdict(answers), verdict(results)
+    assert (again.word, again.n) == (verdict_of_log["word"], verdict_of_log["n"])
+    assert again.pvalue == pytest.approx(verdict_of_log["pvalue"], rel=0.1)
+    assert again.tested.mean == pytest.approx(verdict_of_log["mean"], rel=1e-4)

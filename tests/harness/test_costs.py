@@ -49,17 +49,17 @@ def _no_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sent(model: str, task: str, monkeypatch, include: str | None = None, **given: Any) -> list[tuple[int, ...]]:
     """The token ids of every text that a run of the stock backend would compute."""
-    asked: list[tuple[int, ...]] = []
+    tokens: list[tuple[int, ...]] = []
 
     def record(self, requests, **_):
-        asked.extend((*context, *continuation) for _, context, continuation in requests)
+        tokens.extend((*context, *continuation) for _, context, continuation in requests)
         return [(0.0, False)] * len(requests)
 
     monkeypatch.setattr(HFLM, "_loglikelihood_tokens", record)
     manager = GivenTasksOnly(include_path=include, metadata=given.pop("metadata", None))
     lm = HFLM(pretrained=model, device="cpu", dtype="float32")
     simple_evaluate(lm, tasks=[task], task_manager=manager, bootstrap_iters=0, log_samples=False, **given)
-    return asked
+    return tokens
 
 
 def prefixes(texts: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
@@ -71,35 +71,35 @@ def size(
 ) -> RunSize:
     """The size of the first `n` questions of a task, or of all."""
     leaves = TaskShelf([include] if include else []).load(task, metadata).leaves
-    samples = {name: range(len(one.eval_docs) if n is None else n) for name, one in leaves.items()}
+    samples = {name: range(len(task.eval_docs) if n is None else n) for name, task in leaves.items()}
     return size_of_chosen(leaves, samples, TokenizerOnly(model, {}), chat)
 
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_an_audit_is_counted_as_a_run_sends_it(model, chat: bool, questions_file, monkeypatch) -> None:
-    one = {"question": "One?", "choices": ["a"], "answer": 0}
-    metadata = questions_file([*questions(4), FIVE | {"answer": 0}, TWINS | {"answer": 3}, one])
-    found = size(model, TASK, metadata=metadata, chat=chat)
+    row = {"question": "One?", "choices": ["a"], "answer": 0}
+    metadata = questions_file([*questions(4), FIVE | {"answer": 0}, TWINS | {"answer": 3}, row])
+    size_of_run = size(model, TASK, metadata=metadata, chat=chat)
     texts = sent(model, TASK, monkeypatch, metadata=metadata, apply_chat_template=chat)
-    counts = found.tokens.counts
+    counts = size_of_run.tokens.counts
     assert (counts.n_texts, counts.n_tree_tokens) == (len(texts), len(prefixes(texts)))
     assert counts.n_row_tokens == sum(len(text) - 1 for text in texts)
-    assert sum(found.untestable.values()) == 1
+    assert sum(size_of_run.untestable.values()) == 1
 
 
 @pytest.mark.parametrize("n_examples", [0, 3])
 def test_a_task_with_examples_is_counted_as_a_run_sends_it(model, n_examples: int, tmp_path, monkeypatch) -> None:
     write_task(tmp_path, "few", questions(12), more=f"{FEW}num_fewshot: {n_examples}\n")
-    found = size(model, "few", n=10, include=str(tmp_path))
+    size_of_run = size(model, "few", n=10, include=str(tmp_path))
     texts = sent(model, "few", monkeypatch, include=str(tmp_path), limit=10)
-    assert found.tokens.counts.n_tree_tokens == len(prefixes(texts))
-    assert found.n_requests == len(texts) == 40
+    assert size_of_run.tokens.counts.n_tree_tokens == len(prefixes(texts))
+    assert size_of_run.n_requests == len(texts) == 40
 
 
 def test_a_task_that_generates_counts_what_it_may_write(model, tmp_path: Path) -> None:
     (tmp_path / "few.yaml").write_text(WRITTEN.format(file=written(tmp_path, questions(3))))
-    found = size(model, "few", include=str(tmp_path))
-    assert (found.method, found.n_requests, found.n_generated) == ("generate_until", 3, 150)
+    size_of_run = size(model, "few", include=str(tmp_path))
+    assert (size_of_run.method, size_of_run.n_requests, size_of_run.n_generated) == ("generate_until", 3, 150)
 
 
 def test_requests_about_equal_questions_are_counted_once(model, questions_file, monkeypatch) -> None:
@@ -113,7 +113,7 @@ def test_requests_about_equal_questions_are_counted_once(model, questions_file, 
 
 def test_some_of_many_questions_are_measured_and_the_rest_is_taken_to_be_like_them(model, questions_file) -> None:
     n = 2 * ROWS_MEASURED
-    found = size(model, TASK, metadata=questions_file(questions(n)))
-    assert (found.tokens.n_measured, found.tokens.n_questions) == (ROWS_MEASURED, n)
+    size_of_run = size(model, TASK, metadata=questions_file(questions(n)))
+    assert (size_of_run.tokens.n_measured, size_of_run.tokens.n_questions) == (ROWS_MEASURED, n)
     each = size(model, TASK, metadata=questions_file(questions(1))).n_requests
-    assert found.n_requests == pytest.approx(n * each, rel=0.02)  # equal requests are sent once
+    assert size_of_run.n_requests == pytest.approx(n * each, rel=0.02)  # equal requests are sent once

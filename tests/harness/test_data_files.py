@@ -39,22 +39,22 @@ def test_json_is_read_in_the_forms_in_which_it_comes(tmp_path: Path, text: str) 
 def test_columns_of_mixed_types_are_read_as_they_stand(tmp_path: Path) -> None:
     rows = [ROW, ROW | {"answer": "B"}, ROW | {"choices": {"text": ["a"]}}, {"question": 7}, {"id": 10**30}]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_file(str(tmp_path / "mine.jsonl"))
-    assert isinstance(found, Rows)
-    assert found == rows
-    assert found.column_names == ["question", "choices", "answer", "id"]
+    table = read_file(str(tmp_path / "mine.jsonl"))
+    assert isinstance(table, Rows)
+    assert table == rows
+    assert table.column_names == ["question", "choices", "answer", "id"]
     assert [
-        row["question"] for row in found.filter(lambda row: "id" not in row).map(lambda row: {"question": "Q"})
+        row["question"] for row in table.filter(lambda row: "id" not in row).map(lambda row: {"question": "Q"})
     ] == ["Q"] * 4
 
 
 def test_options_that_are_names_of_marks_keep_their_own_order(tmp_path: Path) -> None:
     """A table would give each row the options of all, in one order."""
     scores = [{"red": 0, "blue": 1}, {"blue": 0, "red": 1}, {"lime": 1, "grey": 0}]
-    rows = [{"input": f"Which of {n}?", "target_scores": own} for n, own in enumerate(scores)]
+    rows = [{"input": f"Which of {n}?", "target_scores": score} for n, score in enumerate(scores)]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     questions = [question_from_doc(row) for row in read_questions(tmp_path / "mine.jsonl")]
-    assert [question.options for question in questions] == [tuple(own) for own in scores]
+    assert [question.options for question in questions] == [tuple(score) for score in scores]
     assert [question.answer for question in questions] == [1, 1, 0]
     table = datasets.Dataset.from_list(rows)
     with pytest.raises(
@@ -129,7 +129,10 @@ LISTS = {
 def test_a_cell_may_hold_a_list_of_options(tmp_path: Path, cell: str) -> None:
     (tmp_path / "mine.csv").write_text(f"question,choices,answer\nWhich?,{cell},1\nWhat?,{cell},0\n")
     questions = [question_from_doc(row) for row in read_questions(tmp_path / "mine.csv")]
-    assert [(one.options, one.answer) for one in questions] == [(("it's", "b, c"), 1), (("it's", "b, c"), 0)]
+    assert [(question.options, question.answer) for question in questions] == [
+        (("it's", "b, c"), 1),
+        (("it's", "b, c"), 0),
+    ]
 
 
 def test_a_list_without_commas_is_no_list_of_one_option(tmp_path: Path) -> None:
@@ -142,7 +145,7 @@ def test_keys_of_a_table_are_read_like_those_of_json(tmp_path: Path) -> None:
     rows = "".join(f"Q{n},red,blue,pink,{n % 3 + 1}\n" for n in range(6))
     (tmp_path / "mine.tsv").write_text("question,A,B,C,answer\n".replace(",", "\t") + rows.replace(",", "\t"))
     questions = [question_from_doc(row) for row in read_questions(tmp_path / "mine.tsv")]
-    assert [one.answer for one in questions] == [0, 1, 2, 0, 1, 2]
+    assert [question.answer for question in questions] == [0, 1, 2, 0, 1, 2]
 
 
 REFUSED_TABLES = {
@@ -230,10 +233,10 @@ def test_an_invalid_path_is_refused(given: object) -> None:
 def test_right_answers_of_a_file_become_indices_and_the_log_says_how(tmp_path: Path, caplog) -> None:
     file, documented = tmp_path / "mine.jsonl", tmp_path / "documented.jsonl"
     choices = ["red", "blue", "grey"]
-    told = [{"question": f"Which {n}?", "choices": choices, "answer": n % 3} for n in range(6)]
-    file.write_text("".join(json.dumps(row | {"answer": choices[row["answer"]]}) + "\n" for row in told))
-    documented.write_text("".join(json.dumps(row) + "\n" for row in told))
-    assert [dict(row) for row in read_questions(file)] == told == [dict(row) for row in read_questions(documented)]
+    docs = [{"question": f"Which {n}?", "choices": choices, "answer": n % 3} for n in range(6)]
+    file.write_text("".join(json.dumps(row | {"answer": choices[row["answer"]]}) + "\n" for row in docs))
+    documented.write_text("".join(json.dumps(row) + "\n" for row in docs))
+    assert [dict(row) for row in read_questions(file)] == docs == [dict(row) for row in read_questions(documented)]
     read_questions(file)
     assert caplog.messages == [f"{file}: right answers are read as texts of options"]
 

@@ -144,7 +144,7 @@ VALUES = [-1.0 - place % 7 for place in range(N)]
 
 
 def beside_a_likelier_one(values: list[float]) -> list[Mapping[str, float]]:
-    """As vLLM tells them."""
+    """Return the likeliest tokens as vLLM reports them."""
     return [{token: value} | ({"so": -0.5} if place % 3 else {}) for place, (token, value) in enumerated(values)]
 
 
@@ -153,7 +153,7 @@ def enumerated(values: list[float]):
 
 
 def only_the_likeliest(values: list[float]) -> list[Mapping[str, float]]:
-    """As SGLang tells it."""
+    """Return the likeliest token as SGLang reports it."""
     return [{"so": value + 0.4} if place % 3 else {token: value} for place, (token, value) in enumerated(values)]
 
 

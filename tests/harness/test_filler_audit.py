@@ -45,24 +45,24 @@ def fond_of_rows(rows, nats: float = 1.5):
     """A model that remembers these rows in both layouts, and for which some names are likelier than others."""
     beginnings = []
     for row in rows:
-        own = find_slot(row["question"]).filler
-        beginnings += [f"Question: {own}", f'{{"question": "{own}']
+        filler = find_slot(row["question"]).filler
+        beginnings += [f"Question: {filler}", f'{{"question": "{filler}']
     texts = {row["question"][:60] for row in rows}
 
     def score(context: str, continuation: str) -> float:
         text = context + continuation
-        is_own = text.startswith(tuple(beginnings)) and any(one in text for one in texts)
+        is_own = text.startswith(tuple(beginnings)) and any(part in text for part in texts)
         return by_hash(context, continuation) + 5 * by_hash("", continuation.split()[0]) + nats * is_own
 
     return score
 
 
 def test_a_model_that_remembers_the_rows_is_found(folder) -> None:
-    found = verdict(run(folder, FakeLM(fond_of_rows(ROWS))))
-    assert found["word"] == "strong evidence"
-    assert found["basis"] == "fillers"
-    assert found["n"] == found["n_asked"] == len(ROWS)
-    assert found["mean"] > 0.5
+    verdict_of_run = verdict(run(folder, FakeLM(fond_of_rows(ROWS))))
+    assert verdict_of_run["word"] == "strong evidence"
+    assert verdict_of_run["basis"] == "fillers"
+    assert verdict_of_run["n"] == verdict_of_run["n_asked"] == len(ROWS)
+    assert verdict_of_run["mean"] > 0.5
 
 
 def test_half_of_the_rows_are_found_too(folder) -> None:
@@ -102,7 +102,7 @@ def test_the_log_has_all_that_the_verdict_needs(folder, tmp_path) -> None:
     places = {line.fillers.block: set() for line in lines}
     for line in lines:
         places[line.fillers.block].add(line.fillers.place)
-    assert all(own == {*range(len(own))} for own in places.values())
+    assert all(numbers == {*range(len(numbers))} for numbers in places.values())
     (annotation,) = annotate([log(results, tmp_path / "logs", AUDIT)])
     assert annotation.rows[0].verdict.pvalue == again.pvalue
 
@@ -119,9 +119,9 @@ def test_a_reference_is_subtracted_instead_of_the_control_form(folder, tmp_path)
     alike = fond_of_rows(ROWS)
     noisy = FakeLM(lambda context, continuation: alike(context, continuation) + by_hash(continuation, context) / 9)
     reference = log(run(folder, noisy), tmp_path / "reference", AUDIT)
-    found = run(folder, FakeLM(alike), {"reference_log": str(reference)})
-    assert "evidence" not in verdict(found)["word"]
-    assert len(found["samples"][AUDIT][0]["resps"]) == 2 * found["samples"][AUDIT][0]["n_fillers"]
+    results = run(folder, FakeLM(alike), {"reference_log": str(reference)})
+    assert "evidence" not in verdict(results)["word"]
+    assert len(results["samples"][AUDIT][0]["resps"]) == 2 * results["samples"][AUDIT][0]["n_fillers"]
     other = log(run(folder, FakeLM(by_hash)), tmp_path / "other", AUDIT)
     assert verdict(run(folder, FakeLM(alike), {"reference_log": str(other)}))["word"] == "strong evidence"
 

@@ -39,7 +39,7 @@ def test_each_of_fifteen_orders_is_asked_in_each_layout_and_the_control_of_twelv
 ) -> None:
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file(DOCS) | IN_EVERY)
-    texts = [context + continuation for context, continuation in lm.asked]
+    texts = [context + continuation for context, continuation in lm.requests]
     n_layouts = len(LAYOUT_SETS[EVERY])
     assert len(texts) == len(DOCS) * (ORDERS_IN_EVERY_LAYOUT * n_layouts + N_COMPARED * (1 + n_layouts))
     assert {*texts} >= JSON_ROWS | CSV_ROWS
@@ -59,14 +59,14 @@ def test_a_question_that_counts_in_no_verdict_is_asked_in_one_layout(questions_f
     """A natural order is no evidence, unless the orders were drawn."""
     results = evaluate(FakeLM(by_hash), questions_file([*RISING, *DOCS]) | IN_EVERY)
     for line in lines(results, "max_order"):
-        asked = (len(line["resps"]), line["n_orders"], line.get("layouts"))
+        figures = (len(line["resps"]), line["n_orders"], line.get("layouts"))
         n_layouts = len(LAYOUT_SETS[EVERY])
         in_every = (
             ORDERS_IN_EVERY_LAYOUT * n_layouts + N_COMPARED * (1 + n_layouts),
             ORDERS_IN_EVERY_LAYOUT,
             " ".join(LAYOUTS),
         )
-        assert asked == ((ORDERS_IN_EVERY_LAYOUT, ORDERS_IN_EVERY_LAYOUT, None) if line["guards"] else in_every)
+        assert figures == ((ORDERS_IN_EVERY_LAYOUT, ORDERS_IN_EVERY_LAYOUT, None) if line["guards"] else in_every)
         read = read_line(line, TASK)
         assert (read.reason, len(read.orders.loglikelihoods)) == (None, line["n_orders"])
     assert (verdict(results)["n"], verdict(results)["n_asked"]) == (len(DOCS), 2 * len(DOCS))
@@ -87,15 +87,17 @@ def test_memory_of_another_layout_is_found_only_where_it_is_asked(questions_file
 def test_the_log_gives_the_verdict_of_the_run(questions_file) -> None:
     results = evaluate(FakeLM(remembers(CSV_ROWS, 1.0)), questions_file(DOCS) | IN_MIXED)
     read = [read_line(line, TASK) for line in lines(results, "max_order")]
-    found = data_verdict(line.orders for line in read if line.orders is not None)
-    assert found.pvalue == pytest.approx(verdict(results)["pvalue"], rel=1e-4)
-    assert found.tested.mean == pytest.approx(verdict(results)["mean"], rel=1e-4)
-    for line, one in zip(lines(results, "max_order"), read, strict=True):
+    verdict_of_log = data_verdict(line.orders for line in read if line.orders is not None)
+    assert verdict_of_log.pvalue == pytest.approx(verdict(results)["pvalue"], rel=1e-4)
+    assert verdict_of_log.tested.mean == pytest.approx(verdict(results)["mean"], rel=1e-4)
+    for line, answer in zip(lines(results, "max_order"), read, strict=True):
         values = np.array([response[0][0] for response in line["resps"]])
-        own = values[: N_COMPARED * N_LAYOUTS].reshape(N_LAYOUTS, -1)
-        standard = np.log(np.exp((own - own.mean(1, keepdims=True)) / own.std(1, keepdims=True)).mean(0))
-        assert np.argmax(standard) == np.argmax(one.loglikelihoods) == line["best_order"]
-        assert np.corrcoef(standard, one.loglikelihoods)[0, 1] == pytest.approx(1)
+        compared = values[: N_COMPARED * N_LAYOUTS].reshape(N_LAYOUTS, -1)
+        standard = np.log(
+            np.exp((compared - compared.mean(1, keepdims=True)) / compared.std(1, keepdims=True)).mean(0)
+        )
+        assert np.argmax(standard) == np.argmax(answer.loglikelihoods) == line["best_order"]
+        assert np.corrcoef(standard, answer.loglikelihoods)[0, 1] == pytest.approx(1)
 
 
 def test_a_reference_in_other_layouts_is_not_compared(questions_file, tmp_path: Path) -> None:
@@ -105,8 +107,8 @@ def test_a_reference_in_other_layouts_is_not_compared(questions_file, tmp_path: 
         log(evaluate(FakeLM(lambda *texts: by_hash(*reversed(texts))), metadata | more), tmp_path / name, TASK, name)
     basis = {}
     for name in ("alike", "unlike"):
-        (found,) = annotate([tmp_path / "own"], references=[tmp_path / name])
-        basis[name] = next(row.verdict.basis for row in found.rows)
+        (annotation,) = annotate([tmp_path / "own"], references=[tmp_path / name])
+        basis[name] = next(row.verdict.basis for row in annotation.rows)
     assert basis == {"alike": "reference", "unlike": "ratio"}
 
 

@@ -210,28 +210,28 @@ def test_a_folder_that_a_backend_writes_to_does_not_belong_to_the_model(folder: 
 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The weights files that are opened from now on."""
-    found: list[Path] = []
+    files: list[Path] = []
     original = Path.open
 
     def noted(self: Path, *args: Any, **kwargs: Any) -> Any:
         if self.suffix == ".safetensors":
-            found.append(self)
+            files.append(self)
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", noted)
-    return found
+    return files
 
 
 def test_a_file_is_read_once_unless_it_was_just_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch, request
 ) -> None:
-    file, found = folder / "model.safetensors", opened(monkeypatch)
+    file, files = folder / "model.safetensors", opened(monkeypatch)
     assert identity(folder) == identity(folder)
-    assert len(found) == 2
+    assert len(files) == 2
     request.getfixturevalue("later")
     os.utime(file, (1.0, file.stat().st_mtime))  # reading it changes its access time
     assert identity(folder) == identity(folder)
-    assert len(found) == 3
+    assert len(files) == 3
 
 
 @pytest.mark.usefixtures("later")
@@ -335,11 +335,11 @@ def test_a_model_of_the_hub_is_identified_by_the_commit_of_its_revision(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     cached(tmp_path / "hub", "some/model", "a" * 40, "config.json")
     cached(tmp_path / "hub", "some/model", "b" * 40, "config.json", "v2")
-    found = [
+    files = [
         named_identity(Evaluation(None, model="hf", model_args={"pretrained": "some/model", **more}))["pretrained"]
         for more in ({}, {"revision": "main"}, {"revision": "v2"}, {"revision": "v3"})
     ]
-    assert found == [f"some/model ({commit * 40})" for commit in "aab"] + ["some/model"]
+    assert files == [f"some/model ({commit * 40})" for commit in "aab"] + ["some/model"]
     cached(tmp_path / "hub", "some/adapter", "c" * 40, "adapter_config.json")
     cached(tmp_path / "hub", "some/adapter", "d" * 40, "adapter_config.json", "v2")
     arguments = {

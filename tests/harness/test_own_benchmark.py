@@ -30,7 +30,7 @@ def test_marks_name_the_right_options(tmp_path: Path) -> None:
     assert written(tmp_path, marked(0, 1, 0), marked(1, 0, 0), marked(0, 0, 1)) == ("", [1, 0, 2])
 
 
-def test_several_right_options_and_none_are_told_apart_with_their_rows(tmp_path: Path) -> None:
+def test_several_right_options_and_none_are_kept_apart_with_their_rows(tmp_path: Path) -> None:
     several, none = marked(1, 1, 0, field="mc2_targets"), {"choices": OPTIONS, "answer": None}
     why, answers = written(tmp_path, several, {"options": OPTIONS, "label": 2}, none, several)
     assert answers == [None, 2, None, None]

@@ -63,16 +63,16 @@ def lm_of(model: str, **arguments: Any) -> PrefixTreeLM:
     return PrefixTreeLM(pretrained=model, device="cpu", **({"max_length": 100, "dtype": "float32"} | arguments))
 
 
-def asked(pairs: list[tuple[str, str]] = MIXED) -> list[Instance]:
+def instances(pairs: list[tuple[str, str]] = MIXED) -> list[Instance]:
     return [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
 
 
 def assert_as_hf(model: str, lm: PrefixTreeLM, pairs: list[tuple[str, str]] = MIXED, **arguments: Any) -> None:
     stock = HFLM(pretrained=model, device="cpu", **({"max_length": 100, "dtype": "float32"} | arguments))
-    expected = stock.loglikelihood(asked(pairs), disable_tqdm=True)
-    found = lm.loglikelihood(asked(pairs), disable_tqdm=True)
-    assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
-    assert [value for value, _ in found] == pytest.approx([value for value, _ in expected], abs=1e-3)
+    expected = stock.loglikelihood(instances(pairs), disable_tqdm=True)
+    values = lm.loglikelihood(instances(pairs), disable_tqdm=True)
+    assert [greedy for _, greedy in values] == [greedy for _, greedy in expected]
+    assert [value for value, _ in values] == pytest.approx([value for value, _ in expected], abs=1e-3)
 
 
 @pytest.mark.parametrize("max_tokens", ["auto", 48])
@@ -85,22 +85,22 @@ def test_all_sorts_of_requests_are_answered_as_by_hf(llama, max_tokens) -> None:
 def test_answers_are_cached_one_by_one_as_they_come(llama) -> None:
     kept: list[tuple[str, tuple[str, str], tuple[float, bool]]] = []
 
-    def stops_at_five(*told) -> None:
-        kept.append(told)
+    def stops_at_five(*arguments) -> None:
+        kept.append(arguments)
         if len(kept) == 5:
             raise KeyboardInterrupt
 
     lm = lm_of(llama)
     lm.cache_hook = SimpleNamespace(add_partial=stops_at_five)
     with pytest.raises(KeyboardInterrupt):
-        lm.loglikelihood(asked(), disable_tqdm=True)
-    answers = dict(zip(MIXED, lm_of(llama).loglikelihood(asked(), disable_tqdm=True), strict=True))
+        lm.loglikelihood(instances(), disable_tqdm=True)
+    answers = dict(zip(MIXED, lm_of(llama).loglikelihood(instances(), disable_tqdm=True), strict=True))
     for method, request, answer in kept:
         assert (method, answer) == ("loglikelihood", pytest.approx(answers[request], abs=1e-4))
 
 
 def counted(lm: PrefixTreeLM) -> list[int]:
-    """Of each portion that is scored from now on, the number of texts."""
+    """Return a list of the number of texts of each portion that is scored from now on."""
     n_scored: list[int] = []
     usual = lm.choice.scorer.batches
     lm.choice.scorer.batches = lambda texts: n_scored.append(len(texts)) or usual(texts)
@@ -146,8 +146,8 @@ def test_a_lora_adapter_is_scored_by_the_tree(llama, tmp_path) -> None:
     lm = lm_of(llama, peft=lora)
     assert lm.choice.scorer is not None
     assert_as_hf(llama, lm, peft=lora)
-    plain = lm_of(llama).loglikelihood(asked(), disable_tqdm=True)
-    assert lm.loglikelihood(asked(), disable_tqdm=True)[0][0] != pytest.approx(plain[0][0], abs=0.01)
+    plain = lm_of(llama).loglikelihood(instances(), disable_tqdm=True)
+    assert lm.loglikelihood(instances(), disable_tqdm=True)[0][0] != pytest.approx(plain[0][0], abs=0.01)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -207,8 +207,8 @@ def test_a_batch_size_gets_a_warning_that_it_is_for_generation_only(llama, caplo
 def test_half_precision_is_scored_in_float32_log_softmax(llama, arguments) -> None:
     lm, differs = lm_of(llama, **arguments), []
     assert lm.softmax_dtype == torch.float32
-    exact = dict(zip(MIXED, lm_of(llama).loglikelihood(asked(), disable_tqdm=True), strict=True))
-    for pair, (value, _) in zip(MIXED, lm.loglikelihood(asked(), disable_tqdm=True), strict=True):
+    exact = dict(zip(MIXED, lm_of(llama).loglikelihood(instances(), disable_tqdm=True), strict=True))
+    for pair, (value, _) in zip(MIXED, lm.loglikelihood(instances(), disable_tqdm=True), strict=True):
         assert value == pytest.approx(exact[pair][0], abs=0.1 * max(1, len(pair[1])))
         differs.append(value != pytest.approx(exact[pair][0], abs=1e-4))
     assert any(differs)
@@ -220,9 +220,9 @@ def test_half_precision_is_scored_in_float32_log_softmax(llama, arguments) -> No
 @pytest.mark.parametrize("n_requests", [0, 1, 4, 5, 11])
 def test_portions_are_consecutive_and_of_one_size(n_requests, monkeypatch) -> None:
     monkeypatch.setattr(portions, "MOST_REQUESTS", 4)
-    found = [[*range(n_requests)][some] for some in in_portions(n_requests)]
-    assert [*chain.from_iterable(found)] == [*range(n_requests)]
-    assert {len(own) for own in found[:-1]} <= {4}
+    values = [[*range(n_requests)][some] for some in in_portions(n_requests)]
+    assert [*chain.from_iterable(values)] == [*range(n_requests)]
+    assert {len(portion) for portion in values[:-1]} <= {4}
 
 
 def test_the_next_task_is_done_while_the_caller_works_on_one_and_no_more_than_that() -> None:

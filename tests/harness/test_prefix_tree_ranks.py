@@ -16,7 +16,7 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.models import prefix_tree_lm
 from lm_eval_leakage.scoring.scorers import TreeScorer
 from tests.harness.launched import free_port, launched_as
-from tests.harness.test_prefix_tree_lm import asked, lm_of
+from tests.harness.test_prefix_tree_lm import instances, lm_of
 from tests.harness.test_ranks import MANY
 from tests.harness.test_task import TASK
 
@@ -31,7 +31,7 @@ def hold_one_model(number: int, port: int, model: str, folder: str) -> None:
     # each process reads its own free memory
     prefix_tree_lm.default_max_tokens = lambda *_: BUDGET + 10 * number
     lm = lm_of(model, tp_plan="auto")
-    told: dict[str, object] = {"agreed": lm.budget.max_tokens, "by_tree": lm.choice.scorer is not None}
+    report: dict[str, object] = {"agreed": lm.budget.max_tokens, "by_tree": lm.choice.scorer is not None}
     advance, failed = TreeScorer._advance, []
 
     def runs_out_once(self, *args):
@@ -41,23 +41,23 @@ def hold_one_model(number: int, port: int, model: str, folder: str) -> None:
         return advance(self, *args)
 
     TreeScorer._advance = runs_out_once
-    told["answers"] = lm.loglikelihood(asked(PAIRS), disable_tqdm=True)
-    told["after"] = lm.budget.max_tokens
-    told["own"] = lm.loglikelihood(asked(OWN[number]), disable_tqdm=True)
-    Path(folder, f"told_{number}").write_text(json.dumps(told))
+    report["answers"] = lm.loglikelihood(instances(PAIRS), disable_tqdm=True)
+    report["after"] = lm.budget.max_tokens
+    report["own"] = lm.loglikelihood(instances(OWN[number]), disable_tqdm=True)
+    Path(folder, f"reported_{number}").write_text(json.dumps(report))
 
 
 @pytest.mark.model  # starts processes
 @pytest.mark.filterwarnings("ignore")
 def test_processes_that_hold_one_model_read_the_same_pieces(llama, tmp_path: Path) -> None:
     mp.start_processes(hold_one_model, (free_port(), llama, str(tmp_path)), nprocs=2, start_method="fork")
-    first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
-    own = [told.pop("own") for told in (first, second)]
+    first, second = (json.loads((tmp_path / f"reported_{rank}").read_text()) for rank in range(2))
+    pieces = [report.pop("own") for report in (first, second)]
     assert first == second
     assert (first["by_tree"], first["agreed"], first["after"]) == (True, BUDGET, BUDGET // 2)
-    alone = [value for value, _ in lm_of(llama).loglikelihood(asked(PAIRS), disable_tqdm=True)]
+    alone = [value for value, _ in lm_of(llama).loglikelihood(instances(PAIRS), disable_tqdm=True)]
     assert [value for value, _ in first["answers"]] == pytest.approx(alone, abs=1e-3)
-    for answers, right in zip(own, (alone[5:12], alone[:7]), strict=True):
+    for answers, right in zip(pieces, (alone[5:12], alone[:7]), strict=True):
         assert [value for value, _ in answers] == pytest.approx(right, abs=1e-3)
 
 
@@ -98,11 +98,11 @@ def test_two_nodes_give_the_results_of_one_process_and_the_first_node_saves_them
     samples = json.loads((tmp_path / "samples_0.json").read_text())
     alone = audited(llama, "", metadata, str(tmp_path / "alone"))
     assert alone is not None
-    found, right = answers_of(samples), answers_of(alone["samples"][TASK])
-    assert len(samples) == len(found)  # each question once
-    assert found.keys() == right.keys()
+    answers, right = answers_of(samples), answers_of(alone["samples"][TASK])
+    assert len(samples) == len(answers)  # each question once
+    assert answers.keys() == right.keys()
     for key, values in right.items():
-        assert found[key] == pytest.approx(values, abs=1e-3)
+        assert answers[key] == pytest.approx(values, abs=1e-3)
     n_stores = len(list((tmp_path / "out" / "leakage_answers").glob("*.sqlite")))
     assert n_stores == (1 if arguments else 2)  # in a data-parallel run each process has answered some
 
@@ -114,5 +114,5 @@ def test_layers_on_other_devices_or_on_disk_change_no_answer(llama, tmp_path, me
     lm = lm_of(llama, **offloaded)
     assert set(map(str, lm.model.hf_device_map.values())) == places
     assert lm.choice.scorer is not None
-    alone = lm_of(llama).loglikelihood(asked(PAIRS), disable_tqdm=True)
-    assert lm.loglikelihood(asked(PAIRS), disable_tqdm=True) == alone
+    alone = lm_of(llama).loglikelihood(instances(PAIRS), disable_tqdm=True)
+    assert lm.loglikelihood(instances(PAIRS), disable_tqdm=True) == alone

@@ -56,7 +56,7 @@ def test_tasks_whose_settings_no_audit_fits_are_refused_with_the_reason_that_ls_
 @pytest.mark.parametrize(
     "tasks", [("arc_easy",), ("mmlu",), ("mmlu_stem_tasks",), ("fresh",), ("mmlu_*",), ()], ids=str
 )
-def test_tasks_that_only_their_rows_could_tell_pass(tasks: tuple[str, ...]) -> None:
+def test_tasks_that_only_their_rows_could_show_pass(tasks: tuple[str, ...]) -> None:
     preflight(tasks, audits=PERM)
 
 
@@ -327,7 +327,7 @@ def options(tasks: list[str], **given):
     ],
     ids=str,
 )
-def test_a_runs_mistakes_are_told_before_data(tasks, given, said) -> None:
+def test_a_runs_mistakes_are_reported_before_data(tasks, given, said) -> None:
     chosen = options(tasks)
     vars(chosen).update(given)
     with pytest.raises((ValueError, OSError)) as raised:
@@ -336,7 +336,7 @@ def test_a_runs_mistakes_are_told_before_data(tasks, given, said) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "is_told"),
+    ("model", "given", "is_reported"),
     [
         ("local-completions", {}, True),
         ("chat-completions-echo", {}, True),
@@ -344,8 +344,10 @@ def test_a_runs_mistakes_are_told_before_data(tasks, given, said) -> None:
         ("hf", {"pretrained": "gpt2"}, False),
     ],
 )
-def test_a_run_with_a_server_that_gets_one_request_at_a_time_is_told_how_to_send_more(model, given, is_told) -> None:
-    assert ("num_concurrent=16" in one_at_a_time(model, given)) == is_told
+def test_a_run_with_a_server_that_gets_one_request_at_a_time_is_warned_how_to_send_more(
+    model, given, is_reported
+) -> None:
+    assert ("num_concurrent=16" in one_at_a_time(model, given)) == is_reported
 
 
 def test_a_run_with_other_tasks_continues_without_the_audits_that_its_model_cannot_run(monkeypatch) -> None:

@@ -19,7 +19,7 @@ WARNED = "there will be no verdict: "
 
 def in_a_natural_order(n: int) -> list[dict[str, Any]]:
     choices = ([str(first + place) for place in range(4)] for first in range(n))
-    return [doc | {"choices": own} for doc, own in zip(questions(n), choices, strict=True)]
+    return [doc | {"choices": option} for doc, option in zip(questions(n), choices, strict=True)]
 
 
 def warnings_of(folder: Path, name: str, caplog: pytest.LogCaptureFixture, **metadata: Any) -> list[str]:
@@ -27,10 +27,10 @@ def warnings_of(folder: Path, name: str, caplog: pytest.LogCaptureFixture, **met
     lm = FakeLM(by_hash)
     n_asked: list[int] = []
     caplog.clear()
-    caplog.handler.addFilter(lambda record: bool(n_asked.append(len(lm.asked))) or True)
+    caplog.handler.addFilter(lambda record: bool(n_asked.append(len(lm.requests))) or True)
     evaluate(lm, metadata or None, [name], folder)
-    told = [(record.getMessage(), n) for record, n in zip(caplog.records, n_asked, strict=True)]
-    return [message for message, n in told if WARNED in message and n == 0]
+    warnings = [(record.getMessage(), n) for record, n in zip(caplog.records, n_asked, strict=True)]
+    return [message for message, n in warnings if WARNED in message and n == 0]
 
 
 def test_the_reason_is_logged_before_anything_is_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

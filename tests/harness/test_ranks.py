@@ -64,8 +64,8 @@ def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
     meet(rank, world_size, folder)
     results = evaluate(RankedLM(), metadata)
     if results is not None:
-        found = results["results"][TASK], results.get("leakage_details", {}).get(TASK)
-        Path(folder, "found.json").write_text(json.dumps(found))
+        row = results["results"][TASK], results.get("leakage_details", {}).get(TASK)
+        Path(folder, "found.json").write_text(json.dumps(row))
     Path(folder, f"all_{rank}").write_text(str(of_every(rank)))
     dist.destroy_process_group()
 
@@ -86,7 +86,7 @@ def test_the_rows_and_the_verdict_do_not_depend_on_the_number_of_processes(quest
 
 
 @pytest.mark.parametrize(("world_size", "tp_size", "warned"), [(1, None, True), (1, 2, False), (2, None, False)])
-def test_processes_that_all_do_the_same_work_are_told_so(monkeypatch, caplog, world_size, tp_size, warned) -> None:
+def test_processes_that_all_do_the_same_work_are_reported(monkeypatch, caplog, world_size, tp_size, warned) -> None:
     monkeypatch.setattr(processes, "n_processes", lambda: 2)
     monkeypatch.setattr(processes, "process_number", lambda: 0)
     processes.warn_of_repeated_work(SimpleNamespace(world_size=world_size, model=SimpleNamespace(tp_size=tp_size)))
@@ -109,7 +109,7 @@ class Kept(RankedLM):
     def loglikelihood(self, requests):
         answers = []
         for request in requests:
-            if self.stop_after is not None and len(self.asked) == self.stop_after:
+            if self.stop_after is not None and len(self.requests) == self.stop_after:
                 raise ConnectionError("cut off")
             answers += super().loglikelihood([request])
             self.cache_hook.add_partial("loglikelihood", request.args, answers[-1])
@@ -147,7 +147,7 @@ def run_kept(rank: int, world_size: int, kind: type, stop_after: int | None, met
             Path(folder, "samples.json").write_text(json.dumps(results["samples"][TASK]))
     except ConnectionError:
         pass
-    Path(folder, f"asked_{rank}").write_text(json.dumps(lm.asked))
+    Path(folder, f"asked_{rank}").write_text(json.dumps(lm.requests))
     dist.destroy_process_group()
 
 
@@ -158,46 +158,50 @@ def spawned(tmp_path: Path, name: str, n_processes: int, kind: type, stop_after:
         run_kept, (n_processes, kind, stop_after, metadata, str(folder)), nprocs=n_processes, start_method="fork"
     )
     samples = folder / "samples.json"
-    asked = [json.loads((folder / f"asked_{rank}").read_text()) for rank in range(n_processes)]
-    return asked, json.loads(samples.read_text()) if samples.exists() else None
+    requests = [json.loads((folder / f"asked_{rank}").read_text()) for rank in range(n_processes)]
+    return requests, json.loads(samples.read_text()) if samples.exists() else None
 
 
-def texts(asked: list[list[list[str]]]) -> set[tuple[str, ...]]:
+def texts(requests: list[list[list[str]]]) -> set[tuple[str, ...]]:
     """All requests of all ranks, without the dummy request of a rank that has none."""
-    return {tuple(request) for own in asked for request in own} - {("Skipped", " question")}
+    return {tuple(request) for requests_of_rank in requests for request in requests_of_rank} - {
+        ("Skipped", " question")
+    }
 
 
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_can_be_resumed_with_another_number_of_processes(questions_file, tmp_path) -> None:
     metadata = questions_file(MANY) | {"control_form": False}
-    begun, _ = spawned(tmp_path, "two", 2, Kept, 50, metadata)
-    assert [len(own) for own in begun] == [50, 50]
-    asked, samples = spawned(tmp_path, "three", 3, Kept, None, metadata)
-    assert len({len(own) for own in asked}) == 1  # all ranks make the same number of calls
-    assert not texts(begun) & texts(asked)
-    assert len(texts(begun) | texts(asked)) == N_REQUESTS
+    earlier, _ = spawned(tmp_path, "two", 2, Kept, 50, metadata)
+    assert [len(requests_of_rank) for requests_of_rank in earlier] == [50, 50]
+    requests, samples = spawned(tmp_path, "three", 3, Kept, None, metadata)
+    assert (
+        len({len(requests_of_rank) for requests_of_rank in requests}) == 1
+    )  # all ranks make the same number of calls
+    assert not texts(earlier) & texts(requests)
+    assert len(texts(earlier) | texts(requests)) == N_REQUESTS
     whole = evaluate(FakeLM(by_hash), metadata)["samples"][TASK]
     order = lambda line: (line["doc_id"], line["filter"])  # noqa: E731
     assert [line["pvalue"] for line in sorted(samples, key=order)] == [
         line["pvalue"] for line in sorted(whole, key=order)
     ]
-    asked, _ = spawned(tmp_path, "five", 5, Kept, None, metadata)
-    assert asked == [[]] * 5
-    asked, _ = spawned(tmp_path, "one", 1, Kept, None, metadata)
-    assert asked == [[]]
+    requests, _ = spawned(tmp_path, "five", 5, Kept, None, metadata)
+    assert requests == [[]] * 5
+    requests, _ = spawned(tmp_path, "one", 1, Kept, None, metadata)
+    assert requests == [[]]
 
 
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore")
 def test_processes_of_one_model_make_the_same_requests_whatever_each_has_saved(questions_file, tmp_path) -> None:
     metadata = questions_file(MANY) | {"control_form": False}
-    begun, _ = spawned(tmp_path, "begun", 2, Replica, 50, metadata)
-    assert [len(own) for own in begun] == [50, 50]
+    earlier, _ = spawned(tmp_path, "begun", 2, Replica, 50, metadata)
+    assert [len(requests_of_rank) for requests_of_rank in earlier] == [50, 50]
     assert not (tmp_path / "kept_1" / "leakage_answers").exists()  # only the first one writes
-    asked, samples = spawned(tmp_path, "on", 2, Replica, None, metadata)
-    assert [len(own) for own in asked] == [N_REQUESTS - 50] * 2
-    assert asked[0] == asked[1]
+    requests, samples = spawned(tmp_path, "on", 2, Replica, None, metadata)
+    assert [len(requests_of_rank) for requests_of_rank in requests] == [N_REQUESTS - 50] * 2
+    assert requests[0] == requests[1]
     assert len(samples) == 2 * len(MANY)
 
 
@@ -207,14 +211,14 @@ def test_processes_of_one_model_make_the_same_requests_whatever_each_has_saved(q
 def agree(rank: int, world_size: int, folder: str) -> None:
     processes.PATIENCE = timedelta(seconds=2)
     meet(rank, world_size, folder)
-    told = [of_every(rank), is_first()]
+    answers = [of_every(rank), is_first()]
     try:
         refuse_wrong_rank(0, 2)  # like a backend that numbers the processes of each node from 0
     except ValueError as error:
-        told.append(str(error))
-    told.append(asked_by_any([("same", "thing")]))
-    told.append(asked_by_any([("a", 1), ("a", 1), ("b", {})] if rank else [("c", 1), ("a", 1)]))
-    Path(folder, f"told_{rank}").write_text(json.dumps(told))
+        answers.append(str(error))
+    answers.append(asked_by_any([("same", "thing")]))
+    answers.append(asked_by_any([("a", 1), ("a", 1), ("b", {})] if rank else [("c", 1), ("a", 1)]))
+    Path(folder, f"reported_{rank}").write_text(json.dumps(answers))
     if rank == 0:
         try:
             of_every(1, in_step=True)  # the other one does not call it
@@ -228,7 +232,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
     mp.start_processes(agree, (2, str(tmp_path)), nprocs=2, start_method="fork")
-    first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
+    first, second = (json.loads((tmp_path / f"reported_{rank}").read_text()) for rank in range(2))
     union = [["c", 1], ["a", 1], ["a", 1], ["b", {}]]
     assert first == [[0, 1], True, None, union]
     assert second[3:] == [None, union]

@@ -32,10 +32,10 @@ def test_what_was_answered_is_not_asked_again_until_it_steps_aside(tmp_path: Pat
     lm = FakeLM(by_hash)
     resumed(tmp_path / "answers").stand_before(lm)
     assert lm.loglikelihood(REQUESTS) == [(by_hash(*pair), False) for pair in PAIRS]
-    assert lm.asked == [PAIRS[0], PAIRS[3]]
+    assert lm.requests == [PAIRS[0], PAIRS[3]]
     step_aside(lm)
     lm.loglikelihood(REQUESTS)
-    assert len(lm.asked) == 6
+    assert len(lm.requests) == 6
 
 
 def test_what_is_no_answer_is_asked_again(tmp_path: Path) -> None:

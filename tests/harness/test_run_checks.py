@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("hub_cache")
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """What the command line does with a run's tasks, `--metadata` and `--model_args`, on a small index."""
+    """Do what the command line does with a run's tasks, `--metadata` and `--model_args`, on a small index."""
     (tmp_path / "data.jsonl").write_text(json.dumps({"question": "Q?", "choices": ["a", "b"], "answer": 0}))
     (tmp_path / "colours.yaml").write_text("task: colours\noutput_type: multiple_choice\n")
     original = TaskManager.__init__

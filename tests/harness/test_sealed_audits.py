@@ -37,10 +37,10 @@ def lines(results, audit: str, statistic: str) -> list[dict]:
 
 def test_orders_are_exact_by_the_seal_alone_and_no_control_form_is_asked(sealed) -> None:
     lm, results = run_sealed(sealed, "leakage_perm", by_hash)
-    assert len(lm.asked) == (N - 1) * 24
-    found = results["leakage_details"][f"{NAME}_leakage_perm"]["verdict"]
-    assert (found["published_orders"], found["basis"], found["n"]) == ("sealed", "orders", N - 1)
-    assert found["word"] == "none found"
+    assert len(lm.requests) == (N - 1) * 24
+    verdict = results["leakage_details"][f"{NAME}_leakage_perm"]["verdict"]
+    assert (verdict["published_orders"], verdict["basis"], verdict["n"]) == ("sealed", "orders", N - 1)
+    assert verdict["word"] == "none found"
     assert results["configs"][f"{NAME}_leakage_perm"]["metadata"][COMMITMENT_KEY] == sealed.seal.commitment
 
 
@@ -89,7 +89,7 @@ def test_all_blocks_of_four_neighbours_of_the_public_file_are_asked_in_all_order
     assert [line["doc"]["members"] for line in samples] == [
         [str(place) for place in range(first, first + 4)] for first in range(0, N - 2, 4)
     ]
-    assert len(lm.asked) == N // 4 * 24
+    assert len(lm.requests) == N // 4 * 24
     assert {line["doc"]["seal"] for line in samples} == {sealed.seal.commitment}
     assert {line["detector"] for line in samples} == {"shared_likelihood:examples=4,permutations=23"}
     assert "2 question(s) are in no shard: not of the seal, at the end of its file" in caplog.text
@@ -98,12 +98,12 @@ def test_all_blocks_of_four_neighbours_of_the_public_file_are_asked_in_all_order
 
 def test_the_order_of_the_tasks_rows_does_not_matter_and_a_missing_question_costs_its_block(sealed, tmp_path) -> None:
     public = (sealed.public / f"{NAME}.jsonl").read_text().splitlines()
-    first = run_sealed(sealed, "leakage_shared_likelihood", by_hash)[0].asked
+    first = run_sealed(sealed, "leakage_shared_likelihood", by_hash)[0].requests
     kept = [line for place, line in enumerate(public) if place != 9]
     random.Random(0).shuffle(kept)
     file = tmp_path / "shuffled.jsonl"
     file.write_text("".join(f"{line}\n" for line in kept))
-    again = run_sealed(sealed, "leakage_shared_likelihood", by_hash, data_files=str(file))[0].asked
+    again = run_sealed(sealed, "leakage_shared_likelihood", by_hash, data_files=str(file))[0].requests
     assert again == [*first[:48], *first[72:]]
 
 

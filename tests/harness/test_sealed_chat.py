@@ -50,19 +50,19 @@ def text_of(row: dict[str, Any]) -> str:
     return row["question"] + "".join(f"\n{letter}. {option}" for letter, option in options)
 
 
-def remembering(known: Sequence[dict[str, Any]], otherwise: str) -> Reply:
+def remembering(rows: Sequence[dict[str, Any]], otherwise: str) -> Reply:
     """A model that completes the texts which it knows, after an instruction or not, and says which of two listings is
     in them."""
-    texts = [text_of(row) for row in known]
+    texts = [text_of(row) for row in rows]
 
     def reply(prompt: str) -> str:
         if "Listing 1:" in prompt:
             stem, _, listings = prompt.partition("\n")
             shown = ["\n".join([stem, *part.splitlines()[1:5]]) for part in listings.split("Listing")[1:3]]
-            places = [place for place, one in enumerate(shown) if one in texts]
+            places = [place for place, text in enumerate(shown) if text in texts]
             return str(1 + places[0]) if places else otherwise
-        begun = prompt.removeprefix(INSTRUCTED)
-        return next((text[len(begun) :].split("\n")[0] for text in texts if text.startswith(begun)), otherwise)
+        start = prompt.removeprefix(INSTRUCTED)
+        return next((text[len(start) :].split("\n")[0] for text in texts if text.startswith(start)), otherwise)
 
     return reply
 
@@ -70,15 +70,15 @@ def remembering(known: Sequence[dict[str, Any]], otherwise: str) -> Reply:
 @contextmanager
 def chat_server(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """The address of a chat API, and what it was asked."""
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
     def answer(sent: dict[str, Any]) -> dict[str, Any]:
-        asked.append(sent)
+        requests.append(sent)
         content = reply(sent["messages"][-1]["content"])
         return {"choices": [{"index": 0, "message": {"role": "assistant", "content": content}}]}
 
     with serving(SimpleNamespace(answer=answer)) as address:
-        yield address, asked
+        yield address, requests
 
 
 @pytest.fixture
@@ -86,11 +86,11 @@ def audited(questions_file):
     """Runs the audit with `model`, arguments of simple_evaluate; gives its rows, without the pipeline's name."""
 
     def run(model: Any, **metadata: object) -> dict[str, Any]:
-        asked = {"published_orders": DRAWN} | questions_file(PUBLISHED) | metadata
-        tasks = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=asked)
-        results = simple_evaluate(tasks=[AUDIT], task_manager=tasks, metadata=asked, **model)
-        found = results["results"][AUDIT] | results["leakage_details"][AUDIT]
-        return {key.split(",")[0]: value for key, value in found.items()}
+        settings = {"published_orders": DRAWN} | questions_file(PUBLISHED) | metadata
+        tasks = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=settings)
+        results = simple_evaluate(tasks=[AUDIT], task_manager=tasks, metadata=settings, **model)
+        figures = results["results"][AUDIT] | results["leakage_details"][AUDIT]
+        return {key.split(",")[0]: value for key, value in figures.items()}
 
     return run
 
@@ -107,7 +107,7 @@ every_form = pytest.mark.parametrize("form", CHAT_FORMS)
 @of_apis
 @every_form
 def test_a_chat_model_that_remembers_half_of_the_benchmark_is_found(audited, form: str) -> None:
-    with chat_server(HALF) as (address, asked):
+    with chat_server(HALF) as (address, requests):
         row = audited(chat(address), chat_form=form)
     rate = 1 / 2 if form == "pair" else 1 / 4
     assert row["guess_hits"] == row["guesses"] == 0.5
@@ -116,8 +116,8 @@ def test_a_chat_model_that_remembers_half_of_the_benchmark_is_found(audited, for
     assert 0.3 < row["guess_seen_low"] <= 0.5
     assert row["guess_log_evalue"] > 10
     assert row["skipped"] == 0
-    assert len(asked) == 40
-    for sent in asked:
+    assert len(requests) == 40
+    for sent in requests:
         assert sent["max_tokens"] <= 40
         assert "\n" in sent["stop"]
         assert sent["temperature"] == 0
@@ -145,14 +145,14 @@ def test_of_a_sealed_benchmark_the_key_says_what_a_guess_is_worth_and_seal_audit
     given[3] |= {"seal": "keep"}
     given[4] |= {"answer": [0, 2]}
     sealed = sealed_folder(tmp_path, given)
-    public = [{"question": one.wordings[0], "choices": one.options} for one in sealed.seal.questions]
-    asked = [one.wordings[0] for one in sealed.seal.questions[:20] if one.order_drawn]
+    public = [{"question": question.wordings[0], "choices": question.options} for question in sealed.seal.questions]
+    wordings = [question.wordings[0] for question in sealed.seal.questions[:20] if question.order_drawn]
     model = Writer(remembering(public[:20], "No idea."))
     _, results = run_sealed(sealed, "leakage_sealed_chat", model, tmp_path / "runs", instruction="{{ question }}")
     row = {key.split(",")[0]: value for key, value in results["results"][f"{NAME}_leakage_sealed_chat"].items()}
     assert row["skipped"] == 1
-    assert row["guess_hits"] == pytest.approx(len(asked) / 29)
-    assert row["guess_pvalue"] == pytest.approx(0.25 ** len(asked))
+    assert row["guess_hits"] == pytest.approx(len(wordings) / 29)
+    assert row["guess_pvalue"] == pytest.approx(0.25 ** len(wordings))
     (verdict,) = seal_audit([tmp_path / "runs"], sealed.private).verdicts
     (test,) = verdict.tests
     assert (test.name, test.pvalue) == ("chat guesses", pytest.approx(row["guess_pvalue"]))
@@ -165,4 +165,4 @@ def test_where_orders_were_not_drawn_nothing_is_asked(audited, orders: str | Non
     model = Writer(HALF)
     row = audited({"model": model}, published_orders=orders)
     assert row["skipped"] == 40
-    assert not model.asked
+    assert not model.requests

@@ -56,7 +56,7 @@ def test_the_task_is_scored_from_any_folder_after_the_public_folder_was_moved(pu
     manager = TaskManager(include_path=str(public), include_defaults=False)
     results = lm_eval.simple_evaluate(FakeLM(knows), tasks=[NAME], task_manager=manager, bootstrap_iters=0)
     assert results["results"][NAME]["acc,none"] == 1.0
-    assert [sample["doc"] for sample in sorted(results["samples"][NAME], key=lambda one: one["doc_id"])] == rows
+    assert [sample["doc"] for sample in sorted(results["samples"][NAME], key=lambda sample: sample["doc_id"])] == rows
     letters = "".join(f"\n{letter}. {option}" for letter, option in zip("ABCD", rows[0]["choices"], strict=True))
     first = next(sample for sample in results["samples"][NAME] if sample["doc_id"] == 0)
     assert first["arguments"][0][0] == f"{rows[0]['question'].strip()}{letters}\nAnswer:"
@@ -69,16 +69,18 @@ def test_a_name_that_yaml_reads_as_something_else_stays_a_name(name: str) -> Non
 
 @pytest.mark.model
 def test_the_task_loads_where_this_package_is_not_installed(public: Path, tmp_path: Path) -> None:
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", WITHOUT_US, str(public)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert "\nA. " in found.stdout
-    assert found.stdout.rstrip().endswith("Answer:")
+    assert "\nA. " in process.stdout
+    assert process.stdout.rstrip().endswith("Answer:")
 
 
 @pytest.mark.model  # reads the index of lm_eval's tasks
 def test_a_task_of_lm_eval_is_sealed_as_its_audits_read_it(public: Path) -> None:
     sealing = sealing_of(NAME, None, "keep", str(public))
     assert sealing.seal.name == f"{NAME}_sealed"
-    assert {one.question.strip() for one in sealing.examined.originals} == {row["question"].strip() for row in ROWS}
-    assert {one.choices[one.answers[0]][1:] for one in sealing.examined.originals} == {"x"}
+    assert {original.question.strip() for original in sealing.examined.originals} == {
+        row["question"].strip() for row in ROWS
+    }
+    assert {original.choices[original.answers[0]][1:] for original in sealing.examined.originals} == {"x"}

@@ -96,7 +96,7 @@ def test_all_audits_of_texts_run_under_one_name(sealed) -> None:
     members = [line["doc"]["members"] for line in results["samples"][SHARDS]]
     assert members == [[str(place) for place in range(first, first + 4)] for first in range(0, len(ROWS) - 3, 4)]
     published = [text.wordings[0] for text in sealed.seal.questions]
-    assert ("", "\n\n".join(published[:4])) in lm.asked
+    assert ("", "\n\n".join(published[:4])) in lm.requests
 
 
 def test_marked_details_that_are_no_names_are_asked_too(tmp_path) -> None:
@@ -107,7 +107,7 @@ def test_marked_details_that_are_no_names_are_asked_too(tmp_path) -> None:
     sealed = sealed_folder(tmp_path, rows)
     lm, results = run_sealed(sealed, "leakage_fillers", by_hash)
     assert not [line["reason"] for line in results["samples"][FILLERS] if line["reason"]]
-    towns = {continuation.split()[0] for context, continuation in lm.asked if context.endswith("A train to ")}
+    towns = {continuation.split()[0] for context, continuation in lm.requests if context.endswith("A train to ")}
     assert towns == {*TOWNS}
 
 
@@ -166,7 +166,7 @@ def test_the_choice_of_the_start_does_not_depend_on_the_order_of_the_file(sealed
         lm = Starting("<s>")
         probe = CrossedFillers().with_exchanges(partial(exchange_of, sealed.seal)).with_pool(partial(tuple, pool))
         assert with_likeliest_start(probe, lm).start == "<s>"
-        requests.append(lm.asked)
+        requests.append(lm.requests)
     assert requests[0] == requests[1]
 
 

@@ -45,18 +45,20 @@ def without_pauses(monkeypatch) -> None:
     monkeypatch.setattr("lm_eval_leakage.harness.models.retry_after.sleep", lambda seconds: None)
 
 
-def found(server: FakeServer) -> str:
+def proof_of(server: FakeServer) -> str:
     with serving(server) as url:
         return proven(ByteCompletions, {"base_url": url, "model": MODEL, "max_retries": 5})
 
 
 def with_values(values_of):
-    """Other values of the tokens after the first, among the most likely ones, too."""
+    """Return a change to other values of the tokens after the first, among the most likely ones, too."""
 
-    def change(told):
-        values = [None, *values_of(told["tokens"][1:-1]), -0.5]
-        tops = [None if value is None else {text: value} for text, value in zip(told["tokens"], values, strict=True)]
-        told.update(token_logprobs=values, top_logprobs=tops)
+    def change(columns):
+        values = [None, *values_of(columns["tokens"][1:-1]), -0.5]
+        tops = [
+            None if value is None else {text: value} for text, value in zip(columns["tokens"], values, strict=True)
+        ]
+        columns.update(token_logprobs=values, top_logprobs=tops)
 
     return in_logprobs(change)
 
@@ -81,29 +83,32 @@ LLAMA_CPP = in_choices(lambda choices: choices[0].update(text=".", logprobs=GENE
 
 
 def together_completions(response):
-    """The text is told in `prompt`, the choice has only what was generated."""
-    told = response["choices"][0]["logprobs"]
-    response["prompt"] = [{"text": "", "logprobs": {"tokens": told["tokens"][:-1], "token_logprobs": []}}]
-    return in_logprobs(lambda own: own.update(tokens=["."], token_logprobs=[-0.5]))(response)
+    """Return a response whose text is in `prompt`; the choice has only what was generated."""
+    columns = response["choices"][0]["logprobs"]
+    response["prompt"] = [{"text": "", "logprobs": {"tokens": columns["tokens"][:-1], "token_logprobs": []}}]
+    return in_logprobs(lambda columns: columns.update(tokens=["."], token_logprobs=[-0.5]))(response)
 
 
 def without_other_tokens(spoil):
-    """The most likely tokens are the given ones, so that nothing tells that values are moved."""
+    """Return a change after which the most likely tokens are the given ones, so that nothing shows that values are
+    moved."""
 
-    def change(told):
-        pairs = zip(told["tokens"], told["token_logprobs"], strict=True)
-        told["top_logprobs"] = [None if value is None else {text: value} for text, value in pairs]
+    def change(columns):
+        pairs = zip(columns["tokens"], columns["token_logprobs"], strict=True)
+        columns["top_logprobs"] = [None if value is None else {text: value} for text, value in pairs]
 
     return lambda response: in_logprobs(change)(spoil(response))
 
 
 def generated_only(response):
-    return in_logprobs(lambda told: told.update({name: column[-1:] for name, column in told.items()}))(response)
+    return in_logprobs(lambda columns: columns.update({name: column[-1:] for name, column in columns.items()}))(
+        response
+    )
 
 
 def test_a_server_that_returns_the_log_probabilities_of_a_text_is_proven_by_two_requests() -> None:
     server = FakeServer()  # as vLLM and Fireworks document it
-    assert "returns log-probabilities of a given text: 2" in found(server)
+    assert "returns log-probabilities of a given text: 2" in proof_of(server)
     assert server.n_asked == 2
 
 
@@ -119,7 +124,7 @@ def test_a_server_that_returns_the_log_probabilities_of_a_text_is_proven_by_two_
         (with_value(None, place=40), "the server answered a token with None"),
         (varying(1.01 * MEAN_LOW), "on average, where -15 to -0.001 are plausible"),
         (varying(0.99 * MEAN_HIGH), "on average, where -15 to -0.001 are plausible"),
-        (in_logprobs(lambda told: told["tokens"].reverse()), "the server answered about another text"),
+        (in_logprobs(lambda columns: columns["tokens"].reverse()), "the server answered about another text"),
         (in_logprobs(of_the_tokens_before_themselves), "likeliest tokens that it returns are those of the next place"),
         (without_other_tokens(moved("token_logprobs")), "values are of other tokens"),
         (without_other_tokens(moved("token_logprobs", by=-1)), "values are of other tokens"),
@@ -129,19 +134,19 @@ def test_a_server_that_returns_the_log_probabilities_of_a_text_is_proven_by_two_
         (lambda response: Raw(b"<html>hello</html>"), "instead of JSON"),
     ],
 )
-def test_a_server_that_does_not_is_told_in_one_sentence_after_one_or_two_requests(spoil, reason) -> None:
+def test_a_server_that_does_not_is_reported_in_one_sentence_after_one_or_two_requests(spoil, reason) -> None:
     server = FakeServer(spoil)
-    with pytest.raises(Unproven) as told:
-        found(server)
-    assert reason in str(told.value)
-    assert "choose another provider" in str(told.value)
-    assert "\n" not in str(told.value)
+    with pytest.raises(Unproven) as error:
+        proof_of(server)
+    assert reason in str(error.value)
+    assert "choose another provider" in str(error.value)
+    assert "\n" not in str(error.value)
     assert server.n_asked <= 2
 
 
 @pytest.mark.parametrize("mean", [0.99 * MEAN_LOW, 1.01 * MEAN_HIGH])
 def test_means_within_the_bounds_are_plausible(mean) -> None:
-    assert f"mean of {mean:.2f}" in found(FakeServer(varying(mean)))
+    assert f"mean of {mean:.2f}" in proof_of(FakeServer(varying(mean)))
 
 
 @pytest.mark.parametrize(("off", "is_proven"), [(0.39, True), (0.41, False)])
@@ -163,22 +168,22 @@ def test_answers_may_differ_by_the_tolerated_noise_when_the_text_is_sent_again(o
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
 def test_what_a_server_is_not_ready_to_answer_is_left_to_the_run(status) -> None:
-    assert found(FakeServer(lambda response: Status(status))) == ""
+    assert proof_of(FakeServer(lambda response: Status(status))) == ""
 
 
 def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
     server = FakeServer(lambda response: Status(429).asking("7"), lambda number, _: number < 2)
-    assert found(server)
+    assert proof_of(server)
     assert server.n_asked == 4
 
 
-def test_a_server_that_does_not_tell_its_text_is_proven_and_that_is_said() -> None:
-    def untold(response):
+def test_a_server_that_does_not_report_its_text_is_proven_and_that_is_said() -> None:
+    def without_tokens(response):
         response["choices"][0].update(text="")
-        return in_logprobs(lambda told: told.pop("tokens"))(response)
+        return in_logprobs(lambda columns: columns.pop("tokens"))(response)
 
-    assert "it does not say which text they are of" in found(FakeServer(untold))
-    assert "it does not tell" not in found(FakeServer(in_logprobs(lambda told: told.pop("tokens"))))
+    assert "it does not say which text they are of" in proof_of(FakeServer(without_tokens))
+    assert "it does not say which text" not in proof_of(FakeServer(in_logprobs(lambda columns: columns.pop("tokens"))))
 
 
 # ---------------------------------------------------------------------- a text as long as the longest
@@ -198,10 +203,10 @@ def answered(server: FakeServer, pairs=PAIRS, **given):
 @pytest.mark.parametrize("beyond", ["values", "null", "nothing"])
 def test_a_server_that_reads_only_the_end_of_long_texts_ends_a_run_before_its_first_request(beyond, how) -> None:
     server = FakeServer(lambda response: cut(response, 300, beyond))
-    with pytest.raises(Unproven, match=r"longest of this run \(666\).*set max_length") as told:
+    with pytest.raises(Unproven, match=r"longest of this run \(666\).*set max_length") as error:
         answered(server, **how)
     assert server.n_asked <= 3
-    assert ("same values whatever stands at its beginning" in str(told.value)) == (beyond == "values")
+    assert ("same values whatever stands at its beginning" in str(error.value)) == (beyond == "values")
 
 
 @pytest.mark.parametrize("how", [{}, {"batch_size": 2, "num_concurrent": 2}], ids=["one", "concurrent"])
@@ -235,8 +240,8 @@ def test_a_long_text_that_a_server_refuses_is_left_to_the_run(status, monkeypatc
 
 def zeros_in_chat(sent):
     response = together_chat(sent)
-    for one in response["prompt"]:
-        one["logprobs"]["token_logprobs"] = [None, *[0.0] * (len(one["logprobs"]["tokens"]) - 1)]
+    for choice in response["prompt"]:
+        choice["logprobs"]["token_logprobs"] = [None, *[0.0] * (len(choice["logprobs"]["tokens"]) - 1)]
     return response
 
 
@@ -271,5 +276,5 @@ def test_only_servers_that_an_audit_asks_for_log_likelihoods_have_something_to_p
     assert scored_by(model, audits) is kind
 
 
-def test_what_cannot_be_told_is_left_to_the_run() -> None:
+def test_what_cannot_be_decided_is_left_to_the_run() -> None:
     assert proven(ByteCompletions, UNREACHABLE) == ""

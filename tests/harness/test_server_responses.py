@@ -37,7 +37,7 @@ STEM = "Which of these does a baker need?"
 PAIRS = [(STEM, "\n" + ", ".join(order)) for order in permutations(("flour", "fish", "a hat"))]
 SPOILED = 0  # sent last, so that a server has named its model before
 BY_HTTP = {"status 500", "status 429", "cut JSON", "HTML"}  # what the harness itself takes for no response
-ROWS = [{"question": one, "answer": n} for n, one in enumerate(("dawn", "dusk", "noon"))]
+ROWS = [{"question": word, "answer": n} for n, word in enumerate(("dawn", "dusk", "noon"))]
 PLAIN = {
     "task": "plain",
     "output_type": "multiple_choice",
@@ -56,30 +56,30 @@ RIGHT = [expected(*pair) for pair in PAIRS]
 @pytest.fixture(autouse=True)
 def waits(monkeypatch) -> list[float]:
     """Those that a server asked for; neither they nor others are waited for."""
-    found: list[float] = []
+    waited: list[float] = []
 
     async def pause(seconds: float) -> None:
-        found.append(seconds)
+        waited.append(seconds)
 
     async def at_once(seconds: float) -> None:
         pass
 
     monkeypatch.setattr(retry_after, "pause", pause)
-    monkeypatch.setattr(retry_after, "sleep", found.append)
+    monkeypatch.setattr(retry_after, "sleep", waited.append)
     monkeypatch.setattr("tenacity.asyncio._portable_async_sleep", at_once)
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
-    return found
+    return waited
 
 
 def answers(server: FakeServer, **given):
     accept_valid_answers_only(ByteCompletions)
-    asked = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(PAIRS)]
+    instances = [Instance("loglikelihood", {}, pair, place) for place, pair in enumerate(PAIRS)]
     with serving(server) as url:
-        return ByteCompletions(url, **{"max_retries": 2, **given}).loglikelihood(asked)
+        return ByteCompletions(url, **{"max_retries": 2, **given}).loglikelihood(instances)
 
 
 def of_one_text(_: int, sent: dict) -> bool:
-    """Whether a request holds the text that is spoiled, alone or in a batch."""
+    """Return whether a request holds the text that is spoiled, alone or in a batch."""
     prompts = sent["prompt"] if isinstance(sent["prompt"][0], list) else [sent["prompt"]]
     return "".join(PAIRS[SPOILED]) in {bytes(prompt).decode() for prompt in prompts}
 
@@ -99,10 +99,12 @@ def test_a_server_that_keeps_to_the_rules_is_believed(how) -> None:
 @HOW
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - BY_HTTP))
 def test_a_text_without_a_valid_response_has_no_answer_and_the_others_have_theirs(fault, how, caplog) -> None:
-    found = answers(FakeServer(FAULTS[fault], of_one_text), **how)
-    broken = [value for value, _ in found if isinstance(value, NoAnswer)]
+    results = answers(FakeServer(FAULTS[fault], of_one_text), **how)
+    broken = [value for value, _ in results if isinstance(value, NoAnswer)]
     assert 1 <= len(broken) <= how.get("batch_size", 1)
-    assert all(one == right for one, right in zip(found, RIGHT, strict=True) if not isinstance(one[0], NoAnswer))
+    assert all(
+        result == right for result, right in zip(results, RIGHT, strict=True) if not isinstance(result[0], NoAnswer)
+    )
     assert all(math.isnan(value) and value.reason.startswith("the server") for value in broken)
     assert "its texts have no answer" in caplog.text
 
@@ -112,11 +114,13 @@ def test_a_text_without_a_valid_response_has_no_answer_and_the_others_have_their
 )
 @pytest.mark.parametrize("fault", sorted(IN_BATCHES))
 def test_no_answer_of_a_batch_counts_if_one_is_about_another_text(fault, how) -> None:
-    found = answers(FakeServer(IN_BATCHES[fault], of_one_text), **how)
-    broken = [value for value, _ in found if isinstance(value, NoAnswer)]
+    results = answers(FakeServer(IN_BATCHES[fault], of_one_text), **how)
+    broken = [value for value, _ in results if isinstance(value, NoAnswer)]
     assert len(broken) == how["batch_size"]
     assert all("about another text" in value.reason for value in broken)
-    assert all(one == right for one, right in zip(found, RIGHT, strict=True) if not isinstance(one[0], NoAnswer))
+    assert all(
+        result == right for result, right in zip(results, RIGHT, strict=True) if not isinstance(result[0], NoAnswer)
+    )
     assert all(math.isnan(value) for value, _ in answers(FakeServer(IN_BATCHES[fault]), **how))
 
 
@@ -131,8 +135,8 @@ def test_a_request_is_sent_again_after_any_fault(fault, how) -> None:
 def test_an_alias_of_the_model_is_said_and_another_model_is_not_believed(caplog) -> None:
     assert answers(FakeServer(), model="asked/for") == RIGHT
     assert "requests name the model asked/for, the responses the model served" in caplog.text
-    found = answers(FakeServer(lambda response: response | {"model": "new"}, lambda n, _: n >= 3))
-    assert sum(isinstance(value, NoAnswer) for value, _ in found) == len(PAIRS) - 3
+    results = answers(FakeServer(lambda response: response | {"model": "new"}, lambda n, _: n >= 3))
+    assert sum(isinstance(value, NoAnswer) for value, _ in results) == len(PAIRS) - 3
 
 
 def test_log_likelihoods_are_at_most_0_up_to_rounding() -> None:
@@ -190,10 +194,10 @@ def test_an_ordinary_task_leaves_a_question_without_a_valid_answer_out_of_its_ac
 )
 def test_an_audit_skips_the_question_that_a_server_answers_faultily(fault, questions_file) -> None:
     right = audited(FakeServer(), questions_file)
-    found = audited(FakeServer(FAULTS[fault], lambda _, sent: b"dusk" in bytes(sent["prompt"][0])), questions_file)
-    assert [line["flagged"] is None for line in found] == [False, True, False]
-    assert [line for line in found if line["flagged"] is not None] == [right[0], right[2]]
-    assert "the server" in found[1]["reason"] or "the backend failed on it" in found[1]["reason"]
+    results = audited(FakeServer(FAULTS[fault], lambda _, sent: b"dusk" in bytes(sent["prompt"][0])), questions_file)
+    assert [line["flagged"] is None for line in results] == [False, True, False]
+    assert [line for line in results if line["flagged"] is not None] == [right[0], right[2]]
+    assert "the server" in results[1]["reason"] or "the backend failed on it" in results[1]["reason"]
 
 
 def audited(server: FakeServer, questions_file) -> list[dict]:
@@ -217,9 +221,9 @@ def test_a_request_waits_as_its_server_asks_however_few_retries_there_are(how, w
 
 
 @ONE_OR_MORE
-@pytest.mark.parametrize("asked", ["", "soon", str(int(LONGEST_WAIT) + 1)])
-def test_a_server_that_does_not_say_when_or_asks_for_too_long_is_tried_as_often_as_before(how, asked, waits) -> None:
-    server = FakeServer(lambda response: Status(429).asking(asked))
+@pytest.mark.parametrize("delay", ["", "soon", str(int(LONGEST_WAIT) + 1)])
+def test_a_server_that_does_not_say_when_or_asks_for_too_long_is_tried_as_often_as_before(how, delay, waits) -> None:
+    server = FakeServer(lambda response: Status(429).asking(delay))
     with pytest.raises(Exception, match="429"):
         answers(server, max_retries=2, **how)
     assert waits == []
@@ -229,7 +233,7 @@ def test_of_requests_that_fail_at_once_one_is_raised_and_no_traceback_of_the_oth
     server = FakeServer(lambda response: Status(429).asking(""))
     with pytest.raises(Exception, match="429"):
         answers(server, max_retries=1, num_concurrent=len(PAIRS))
-    gc.collect()  # asyncio tells of errors that nobody asked for when it forgets their tasks
+    gc.collect()  # asyncio reports errors that nobody asked for when it forgets their tasks
     assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 

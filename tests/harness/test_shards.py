@@ -46,7 +46,7 @@ def test_a_shard_is_cut_to_the_models_window_and_its_size_is_reported(questions_
     lm = FakeLM(by_hash, max_length=n_words)
     _, samples = audit(lm, questions_file(DOCS))
     assert {sample["n_examples"] for sample in samples} == {2}
-    assert max(len(asked.split()) for _, asked in lm.asked) == n_words
+    assert max(len(text.split()) for _, text in lm.requests) == n_words
 
 
 def test_a_shard_of_which_no_two_examples_fit_is_skipped_with_the_reason(questions_file) -> None:
@@ -67,10 +67,10 @@ def test_too_few_questions_for_a_shard_are_an_error(questions_file) -> None:
         audit(FakeLM(by_hash), questions_file(DOCS[:1]))
 
 
-def test_questions_in_an_order_that_their_texts_tell_are_reported_and_others_are_not(questions_file, caplog) -> None:
+def test_questions_in_an_order_that_their_texts_show_are_reported_and_others_are_not(questions_file, caplog) -> None:
     names = [f"{number:02}" for number in range(30)]
-    for order, told in ((names, True), (random.Random(0).sample(names, 30), False)):
+    for order, is_reported in ((names, True), (random.Random(0).sample(names, 30), False)):
         docs = [DOCS[0] | {"question": f"Is it {name}?"} for name in order]
         caplog.clear()
         audit(FakeLM(by_hash), questions_file(docs))
-        assert ("can be inferred from their texts, by alphabet" in caplog.text) == told
+        assert ("can be inferred from their texts, by alphabet" in caplog.text) == is_reported

@@ -17,7 +17,7 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
 from lm_eval_leakage.harness import table as rows_of_harness
-from lm_eval_leakage.harness.table import Contribution, known_rows, pooled
+from lm_eval_leakage.harness.table import Contribution, pooled, registered_rows
 from lm_eval_leakage.harness.tasks.audit import LeakageGroup
 from lm_eval_leakage.harness.tasks.finished_results import add_columns
 from lm_eval_leakage.harness.tasks.task import LeakageTask
@@ -29,11 +29,11 @@ from tests.written_tasks import LETTERED, published, write_task
 
 FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, order_z=2.5, margin=2.0, best_order=0, n_orders=6)
 NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, order_z=-1.5, margin=-3.0, best_order=7, n_orders=24)
-GIVEN = [Contribution(one) for one in (FLAGGED, Skipped("why"), NOT_FLAGGED, FLAGGED)]
+GIVEN = [Contribution(verdict) for verdict in (FLAGGED, Skipped("why"), NOT_FLAGGED, FLAGGED)]
 
 
 def test_rows_of_a_small_data_set() -> None:
-    rows = known_rows()
+    rows = registered_rows()
     assert rows["flagged_rate"](GIVEN) == 2 / 3
     assert math.isclose(rows["flagged_rate_stderr"](GIVEN), math.sqrt(2 / 3 * 1 / 3 / 2))
     assert math.isclose(rows["null_rate"](GIVEN), (2 / 6 + 1 / 24) / 3)
@@ -69,10 +69,10 @@ class Silent(Lengths):
 @pytest.fixture
 def registered(monkeypatch):
     """Registers a statistic as its own module would, and removes it and its rows after the test."""
-    known_rows()  # imports all of them first: what is registered during the test is forgotten after it
-    for known in (statistics, rows_of_harness):
-        name = "_objects" if known is statistics else "_known"
-        monkeypatch.setattr(known, name, dict(getattr(known, name)))
+    registered_rows()  # imports all of them first: what is registered during the test is forgotten after it
+    for registry_module in (statistics, rows_of_harness):
+        name = "_objects" if registry_module is statistics else "_registered"
+        monkeypatch.setattr(registry_module, name, dict(getattr(registry_module, name)))
     for name in ("metric", "aggregation", "metric_agg", "higher_is_better"):
         of_harness = getattr(registry, f"{name}_registry")
         monkeypatch.setattr(of_harness, "_objs", dict(of_harness._objs))
@@ -140,8 +140,8 @@ def test_a_users_yaml_with_statistics_of_its_own_prints_their_rows(questions_fil
     assert {"flagged_rate,tail", "accuracy_whole,tail", "skipped,tail"} <= results["results"]["own"].keys()
 
 
-RATE = known_rows()["flagged_rate"]
-PVALUE = known_rows()["dataset_pvalue"]
+RATE = registered_rows()["flagged_rate"]
+PVALUE = registered_rows()["dataset_pvalue"]
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,10 @@ def test_the_pvalue_is_that_of_distinct_questions() -> None:
 
 
 def test_the_first_row_counts_in_whatever_order_processes_hand_them_in() -> None:
-    found = [*contributions("t", "abcd", HIT), *contributions("t", "....abcd")[4:]]
+    contributions_of_all = [*contributions("t", "abcd", HIT), *contributions("t", "....abcd")[4:]]
     for seed in range(5):
-        random.Random(seed).shuffle(found)
-        assert RATE(found) == 1.0
+        random.Random(seed).shuffle(contributions_of_all)
+        assert RATE(contributions_of_all) == 1.0
 
 
 def test_a_group_counts_what_two_of_its_tasks_ask_once() -> None:
@@ -180,7 +180,10 @@ def test_a_group_counts_what_two_of_its_tasks_ask_once() -> None:
 
 
 def test_questions_without_a_key_all_count() -> None:
-    assert RATE([Contribution(one, "", ("t", place)) for place, one in enumerate([HIT, OTHER, OTHER, OTHER])]) == 0.25
+    assert (
+        RATE([Contribution(verdict, "", ("t", place)) for place, verdict in enumerate([HIT, OTHER, OTHER, OTHER])])
+        == 0.25
+    )
 
 
 CAPITALS = [

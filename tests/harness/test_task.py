@@ -85,13 +85,13 @@ def test_guarded_and_unguarded_questions_have_rates_of_their_own_in_the_details(
     results = evaluate(FakeLM(fond_of(*map(published, (GOOD, ABOVE, YEARS)))), questions_file(docs))
     row = results["results"][TASK]
     assert row["flagged_rate,max_order"] == 3 / 4
-    found = details(results)
-    assert found["flagged_rate_guarded,max_order"] == 1
-    assert found["flagged_rate_guarded_stderr,max_order"] == 0
-    assert found["flagged_rate_unguarded,max_order"] == 1 / 2
-    assert found["flagged_rate_unguarded_stderr,max_order"] == 1 / 2
+    rows = details(results)
+    assert rows["flagged_rate_guarded,max_order"] == 1
+    assert rows["flagged_rate_guarded_stderr,max_order"] == 0
+    assert rows["flagged_rate_unguarded,max_order"] == 1 / 2
+    assert rows["flagged_rate_unguarded_stderr,max_order"] == 1 / 2
     # one of GOOD (1 in 24) and FIVE (1 in 120) is flagged
-    assert found["dataset_pvalue_unguarded,max_order"] == pytest.approx(1 - 23 / 24 * 119 / 120)
+    assert rows["dataset_pvalue_unguarded,max_order"] == pytest.approx(1 - 23 / 24 * 119 / 120)
     assert row["skipped,max_order"] == 1
     logged = lines(results, "max_order")
     assert [line["guards"] for line in logged] == ["", "", "anchored", "in_order", ""]
@@ -111,15 +111,15 @@ def test_bad_questions_are_skipped_and_each_reason_is_logged_once(questions_file
     assert row["skipped,max_order"] == row["skipped,outlier"] == 3  # a copy is counted once
     assert row["flagged_rate,max_order"] == 1
     assert row["null_rate,max_order"] == 1 / 24
-    one, good, same, empty, _ = lines(results, "outlier")
-    assert [one["flagged"], good["flagged"], same["flagged"], empty["flagged"]] == [None, True, None, None]
-    assert one["reason"].startswith("all orders of its 1 option(s) read the same")
+    first, good, same, empty, _ = lines(results, "outlier")
+    assert [first["flagged"], good["flagged"], same["flagged"], empty["flagged"]] == [None, True, None, None]
+    assert first["reason"].startswith("all orders of its 1 option(s) read the same")
     assert same["reason"].startswith("all orders of its 4 option(s) read the same")
     assert empty["reason"] == "question is empty; it must have text"
-    told = [text for text in caplog.messages if "max_order" in text]
-    assert told == [
+    messages = [text for text in caplog.messages if "max_order" in text]
+    assert messages == [
         f"{TASK}, max_order: {n} question(s) skipped: {line['reason']}"
-        for n, line in ((2, one), (1, same), (1, empty))
+        for n, line in ((2, first), (1, same), (1, empty))
     ]
 
 
@@ -129,14 +129,14 @@ def test_a_question_longer_than_the_models_window_is_skipped_before_it_is_scored
     first, second = lines(evaluate(lm, questions_file([long, GOOD])), "max_order")
     assert first["reason"] == "its text has 70 tokens; the model's window holds 40, so raise max_length if possible"
     assert second["flagged"] is not None
-    assert not [context for context, _ in lm.asked if "long?" in context]
+    assert not [context for context, _ in lm.requests if "long?" in context]
 
 
 def test_parameters_of_the_probe_come_from_metadata(questions_file) -> None:
     lm = FakeLM(by_hash)
     evaluate(lm, questions_file([GOOD]) | {"orders": 12, "format": "papers"})
-    assert len(lm.asked) == 12 + 2 * 12
-    assert lm.asked[0] == ("Which colour has the sky?:", "\nA:red\nB:blue\nC:lime\nD:grey")
+    assert len(lm.requests) == 12 + 2 * 12
+    assert lm.requests[0] == ("Which colour has the sky?:", "\nA:red\nB:blue\nC:lime\nD:grey")
 
 
 def test_under_a_chat_template_the_question_is_the_users_turn(questions_file) -> None:
@@ -144,9 +144,9 @@ def test_under_a_chat_template_the_question_is_the_users_turn(questions_file) ->
     lm.apply_chat_template = lambda turns: "".join(f"<{turn['role']}>{turn['content']}" for turn in turns) + "<bot>"
     type(lm).tokenizer_name = "fake"
     evaluate(lm, questions_file([GOOD]), apply_chat_template=True, system_instruction="Be brief.")
-    assert lm.asked[0][0] == "<system>Be brief.<user>Which colour has the sky?<bot>"
+    assert lm.requests[0][0] == "<system>Be brief.<user>Which colour has the sky?<bot>"
     evaluate(plain := FakeLM(by_hash), questions_file([GOOD]), system_instruction="Be brief.")
-    assert plain.asked[0][0] == "Be brief.\n\nWhich colour has the sky?"
+    assert plain.requests[0][0] == "Be brief.\n\nWhich colour has the sky?"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_parameter_that_makes_no_sense_ends_the_run_before_the_model_works(
     lm = FakeLM(by_hash)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         evaluate(lm, questions_file([GOOD]) | metadata)
-    assert not lm.asked
+    assert not lm.requests
 
 
 def inline(questions_file, function: dict) -> dict:
@@ -211,8 +211,8 @@ def test_the_response_cache_serves_a_second_run(questions_file, tmp_path) -> Non
     before, after = (evaluate(lm, metadata, use_cache=str(tmp_path / "cache")) for lm in (first, second))
     assert lines(before, "outlier") == lines(after, "outlier")
     # the orders of the only testable question, and the compared ones in each control form
-    assert len(first.asked) == 24 + 2 * 12
-    assert not second.asked
+    assert len(first.requests) == 24 + 2 * 12
+    assert not second.requests
 
 
 def test_fewer_questions_than_processes_are_refused(questions_file) -> None:

@@ -32,7 +32,7 @@ def test_a_misspelled_name_is_refused_in_a_sentence_that_begins_with_the_nearest
         check_task_names([name], index)
 
 
-def test_every_misspelled_name_of_a_list_is_told(index: AuditIndex) -> None:
+def test_every_misspelled_name_of_a_list_is_reported(index: AuditIndex) -> None:
     with pytest.raises(ValueError, match=r"'mmul' is not .*; 'zzqqzz' is not a task, group, tag or audit \(`lm-eval"):
         check_task_names(["mmul", "mmlu", "zzqqzz"], index)
 

@@ -32,7 +32,7 @@ def test_audits_of_a_task_share_it_and_read_its_questions_once(shelf: TaskShelf)
     orders, texts = shelf.load(PERM, {}), shelf.load(TOKENS, {})
     assert base_of(orders) is base_of(texts)
     read = [[doc.reading for doc in loaded.leaves[loaded.name].eval_docs] for loaded in (orders, texts)]
-    assert all(one is other for one, other in zip(*read, strict=True))
+    assert all(rows is other for rows, other in zip(*read, strict=True))
     assert orders.leaves[PERM] is not texts.leaves[TOKENS]
 
 
@@ -98,9 +98,9 @@ def test_whatever_a_tasks_own_module_raises_is_a_sentence_with_its_name(
     monkeypatch.setattr(task_shelf, "TaskManager", GivenTasksOnly)
     (tmp_path / "faulty.py").write_text(f"{module}\n")
     write_yaml(tmp_path, "odd", questions(3), text="!function faulty.text")
-    with pytest.raises(ValueError, match="^odd cannot be loaded ") as found:
+    with pytest.raises(ValueError, match="^odd cannot be loaded ") as error:
         TaskShelf([str(tmp_path)]).load("odd", {})
-    assert str(found.value).startswith(f"odd cannot be loaded {reason}; leave it out, or provide")
+    assert str(error.value).startswith(f"odd cannot be loaded {reason}; leave it out, or provide")
 
 
 @pytest.mark.parametrize(

@@ -39,15 +39,15 @@ def scored(lm, texts: list[str] = TEXTS) -> list[TokenScores]:
 
 def test_every_token_is_scored_against_the_models_own_distribution(llama: str) -> None:
     lm = loaded(llama)
-    for text, found in zip(TEXTS, scored(lm), strict=True):
+    for text, scores in zip(TEXTS, scored(lm), strict=True):
         ids = lm.tok_encode(text, add_special_tokens=False)
         logits = lm.model(torch.tensor([[lm.prefix_token_id, *ids]])).logits[0, :-1].double()
         logs = torch.log_softmax(logits, dim=-1).detach().numpy()
         chances = np.exp(logs)
         mean = (chances * logs).sum(axis=1)
-        assert found.loglikelihoods == pytest.approx(logs[np.arange(len(ids)), ids], abs=1e-5)
-        assert found.means == pytest.approx(mean, abs=1e-5)
-        assert found.deviations == pytest.approx(np.sqrt((chances * logs**2).sum(axis=1) - mean**2), abs=1e-5)
+        assert scores.loglikelihoods == pytest.approx(logs[np.arange(len(ids)), ids], abs=1e-5)
+        assert scores.means == pytest.approx(mean, abs=1e-5)
+        assert scores.deviations == pytest.approx(np.sqrt((chances * logs**2).sum(axis=1) - mean**2), abs=1e-5)
 
 
 def test_batches_change_no_score(llama: str) -> None:
@@ -55,10 +55,10 @@ def test_batches_change_no_score(llama: str) -> None:
     others = [loaded(llama, batch_size=size) for size in (3, "auto", "auto:4")]
     for lm in (*others, loaded(llama, PrefixTreeLM), loaded(llama, PrefixTreeLM, batch_size="auto")):
         reported = []
-        lm.cache_hook = SimpleNamespace(add_partial=lambda *told, to=reported: to.append(told))
-        for one, other in zip(alone, scored(lm), strict=True):
-            assert one.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)
-            assert one.means == pytest.approx(other.means, abs=1e-5)
+        lm.cache_hook = SimpleNamespace(add_partial=lambda *arguments, to=reported: to.append(arguments))
+        for score, other in zip(alone, scored(lm), strict=True):
+            assert score.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)
+            assert score.means == pytest.approx(other.means, abs=1e-5)
         assert sorted(text for _, (text,), _ in reported) == sorted(TEXTS), "saved as they come"
 
 
@@ -74,8 +74,8 @@ def test_automatic_batches_are_halved_when_memory_runs_out(llama: str, most: int
     automatic, chosen = loaded(llama, batch_size="auto"), loaded(llama, batch_size=4)
     for lm in (automatic, chosen):
         lm.model.get_input_embeddings().register_forward_pre_hook(little_memory)
-    scores = [pytest.approx(one.loglikelihoods, abs=1e-5) for one in scored(loaded(llama))]
-    assert [one.loglikelihoods for one in scored(automatic)] == scores
+    scores = [pytest.approx(score.loglikelihoods, abs=1e-5) for score in scored(loaded(llama))]
+    assert [score.loglikelihoods for score in scored(automatic)] == scores
     assert sizes == {1: [4, 2, 1, 1, 1, 1], 3: [4, 2, 2]}[most]
     with pytest.raises(torch.OutOfMemoryError):
         scored(chosen)  # a size that was chosen is kept
@@ -88,14 +88,14 @@ def test_the_head_is_given_no_more_tokens_at_once_than_memory_is_bounded_for(lla
         two_parts, "LOGITS_AT_ONCE", {"cpu": 7 * token_scores.N_TABLES * two_parts.vocabulary_size(lm.model)}
     )
     hook = lm.model.get_output_embeddings().register_forward_hook(lambda _, given, out: sizes.append(out.shape))
-    found = scored(lm)
+    scores = scored(lm)
     hook.remove()
     table = {tuple(shape[:2]) for shape in sizes}
     assert (1, 7) in table
     assert max(rows * length for rows, length in table) == 7
-    for one, other in zip(alone, found, strict=True):
-        assert one.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)
-        assert one.deviations == pytest.approx(other.deviations, abs=1e-5)
+    for score, other in zip(alone, scores, strict=True):
+        assert score.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)
+        assert score.deviations == pytest.approx(other.deviations, abs=1e-5)
 
 
 def test_a_model_whose_head_cannot_be_separated_gives_the_whole_table(llama: str, monkeypatch) -> None:
@@ -139,9 +139,9 @@ class Chat(FakeLM):
 def test_an_audit_that_the_model_cannot_run_gets_an_early_warning_and_the_others_run(caplog) -> None:
     with pytest.raises(ValueError, match="fresh_leakage_perm cannot run: Chat gives no log-likelihoods"):
         evaluate(Chat(by_hash), tasks=["fresh_leakage_perm"], limit=1)
-    found = evaluate(FakeLM(by_hash), tasks=["fresh_leakage_perm", "fresh_leakage_tokens"], limit=1)
-    assert found["results"]["fresh_leakage_tokens"]["skipped,token_evidence"] == 1
-    (line,) = found["samples"]["fresh_leakage_tokens"]
+    results = evaluate(FakeLM(by_hash), tasks=["fresh_leakage_perm", "fresh_leakage_tokens"], limit=1)
+    assert results["results"]["fresh_leakage_tokens"]["skipped,token_evidence"] == 1
+    (line,) = results["samples"]["fresh_leakage_tokens"]
     assert line["reason"].startswith("FakeLM does not give the next-token distribution")
-    assert found["results"]["fresh_leakage_perm"]["skipped,max_order"] == 0
+    assert results["results"]["fresh_leakage_perm"]["skipped,max_order"] == 0
     assert "fresh_leakage_tokens cannot run: FakeLM does not give the next-token distribution" in caplog.text

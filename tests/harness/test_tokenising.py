@@ -59,10 +59,10 @@ class OnlyTokens(HFLM):
 
 def assert_as_the_harness(lm: OnlyTokens, pairs: list[tuple[str, str]]) -> None:
     pairs = [pair for pair in pairs if pair[0].strip() or (not pair[0] and lm.tokenizer.tokenize(pair[1]))]
-    asked = [Instance("loglikelihood", {}, pair, 0) for pair in pairs]
-    expected = [(context, continuation) for _, context, continuation in lm.loglikelihood(asked, disable_tqdm=True)]
-    found = [(context.tolist(), continuation.tolist()) for context, continuation in encoded_pairs(lm, pairs)]
-    assert found == expected
+    instances = [Instance("loglikelihood", {}, pair, 0) for pair in pairs]
+    expected = [(context, continuation) for _, context, continuation in lm.loglikelihood(instances, disable_tqdm=True)]
+    encoded = [(context.tolist(), continuation.tolist()) for context, continuation in encoded_pairs(lm, pairs)]
+    assert encoded == expected
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])
@@ -126,16 +126,16 @@ def test_equal_parts_of_lines_are_encoded_once() -> None:
     encoded: list[str] = []
 
     class Counting:
-        def __call__(self, strings, **asked):  # to find the special tokens
-            return tokenizer(strings, **asked)
+        def __call__(self, strings, **options):  # to find the special tokens
+            return tokenizer(strings, **options)
 
         @property
         def backend_tokenizer(self):
             return self
 
-        def encode_batch_fast(self, strings, **asked):
+        def encode_batch_fast(self, strings, **options):
             encoded.extend(strings)
-            return tokenizer.backend_tokenizer.encode_batch_fast(strings, **asked)
+            return tokenizer.backend_tokenizer.encode_batch_fast(strings, **options)
 
     texts = ["a b\n" + "\n".join(lines) for lines in itertools.permutations(["c d", "e f", "g d"])]
     encoded_by_lines(Counting(), safe_cut(tokenizer), texts, None)

@@ -11,7 +11,7 @@ import pytest
 
 from lm_eval_leakage.scoring import engine as engine_scorer
 from tests.harness.fake_vllm import LLM, Behaviour, installed
-from tests.harness.test_prefix_tree_lm import asked, tokenizer_over_bytes
+from tests.harness.test_prefix_tree_lm import instances, tokenizer_over_bytes
 
 STEM = "Question: Which of these is a river that flows into the sea?\n"
 OPTIONS = ["the Nile", "Mount Everest", "a baker"]
@@ -69,7 +69,7 @@ class Loaded:
 
 
 def answers(lm: Any, pairs: list[tuple[str, str]]) -> list[tuple[float, bool]]:
-    return lm.loglikelihood(asked(pairs), disable_tqdm=True)
+    return lm.loglikelihood(instances(pairs), disable_tqdm=True)
 
 
 def one_line(caplog: pytest.LogCaptureFixture) -> str:
@@ -97,7 +97,7 @@ def test_requests_are_sent_in_the_order_of_their_tokens_with_a_salt_of_their_own
     loaded = Loaded(module, model, Behaviour())
     answers(loaded.ours, ORDERS[::-1])
     answers(loaded.ours, ORDERS)
-    sent = [[tokens for tokens, asked, _, _ in call if asked.prompt_logprobs] for call in loaded.ours.model.calls]
+    sent = [[tokens for tokens, params, _, _ in call if params.prompt_logprobs] for call in loaded.ours.model.calls]
     first, second = [tokens for tokens in sent if tokens]
     assert first == second == sorted(first)
     salts = {salt for call in loaded.ours.model.calls for _, _, salt, _ in call}
@@ -110,10 +110,10 @@ def test_a_token_after_the_last_cached_block_is_asked_for_alone(module, model) -
     loaded.assert_equal(PARTING)
     _, holes = loaded.ours.model.calls
     first, *others = sorted(loaded.ours.tok_encode(text) for text in ("abcde", "abcdx", "abcd1"))
-    assert [([*tokens], asked.allowed_token_ids) for tokens, asked, _, _ in holes] == [
+    assert [([*tokens], params.allowed_token_ids) for tokens, params, _, _ in holes] == [
         (first[:-1], other[-1:]) for other in others
     ]
-    assert {asked.prompt_logprobs for _, asked, _, _ in holes} == {None}
+    assert {params.prompt_logprobs for _, params, _, _ in holes} == {None}
 
 
 def test_portions_report_as_they_go(module, model, monkeypatch) -> None:
@@ -137,8 +137,8 @@ def test_texts_are_asked_again_plainly_if_requests_were_interrupted(module, mode
     behaviour.interrupts = (0,)
     loaded.assert_equal(PARTING)
     with_salt, plain = loaded.ours.model.calls
-    assert {asked.skip_reading_prefix_cache for _, asked, _, _ in with_salt} == {False}
-    assert {asked.skip_reading_prefix_cache for _, asked, _, _ in plain} == {True}
+    assert {params.skip_reading_prefix_cache for _, params, _, _ in with_salt} == {False}
+    assert {params.skip_reading_prefix_cache for _, params, _, _ in plain} == {True}
     (line,) = [text for text in caplog.messages if "interrupted" in text]
     assert line.startswith("the engine interrupted requests")
     monkeypatch.setattr(module.VllmEngine, "n_preemptions", lambda self: 0.0)

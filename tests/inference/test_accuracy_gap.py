@@ -31,7 +31,7 @@ def test_it_is_the_coefficient_of_a_regression_with_an_intercept_for_each_stratu
         assert gap.value == pytest.approx(coefficients[0], abs=1e-9)
     else:
         assert np.isnan(gap.pvalue)
-        assert all(len({flag for flag, _, own in rows if own == stratum}) < 2 for stratum in strata)
+        assert all(len({flag for flag, _, other in rows if other == stratum}) < 2 for stratum in strata)
 
 
 @given(questions)

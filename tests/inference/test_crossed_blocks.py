@@ -30,7 +30,7 @@ def drawn(k, *, shift=0.0, seed=0):
 
 
 def result_of(matrices, **options):
-    return preference([block_scores([own]) for own in matrices], [len(own) for own in matrices], **options)
+    return preference([block_scores([matrix]) for matrix in matrices], [len(matrix) for matrix in matrices], **options)
 
 
 @given(st.integers(2, 5), st.integers(0, 99))
@@ -61,18 +61,18 @@ def test_the_variance_over_placements_is_that_of_a_permuted_sum(k, seed):
 
 
 def test_a_large_block_has_drawn_placements_that_begin_with_the_published_one():
-    own = placements(9)
-    assert own.shape == (PLACEMENTS_DRAWN, 9)
-    assert own[0].tolist() == [*range(9)]
-    assert (np.sort(own, axis=1) == np.arange(9)).all()
+    drawn_placements = placements(9)
+    assert drawn_placements.shape == (PLACEMENTS_DRAWN, 9)
+    assert drawn_placements[0].tolist() == [*range(9)]
+    assert (np.sort(drawn_placements, axis=1) == np.arange(9)).all()
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 999), st.floats(0.0, 2.0))
 def test_the_pvalue_is_that_of_exact_enumeration(seed, shift):
     matrices = [drawn(k, shift=shift, seed=seed + k) for k in (2, 3, 4)]
-    sums = [sum(own) for own in product(*(block_scores([matrix]) for matrix in matrices))]
-    exact = np.mean([own >= sums[0] - 1e-9 for own in sums])
+    sums = [sum(combination) for combination in product(*(block_scores([matrix]) for matrix in matrices))]
+    exact = np.mean([combination >= sums[0] - 1e-9 for combination in sums])
     assert abs(result_of(matrices).test.pvalue - exact) <= 5 * monte_carlo_error(exact) + 1e-3
 
 
@@ -94,40 +94,42 @@ def test_without_memory_the_test_rejects_at_its_level(k):
 
 @pytest.mark.parametrize("k", [3, 4, 6, 9])
 def test_the_effect_is_the_preference_in_standard_deviations_per_row(k):
-    found = result_of([drawn(k, shift=0.5, seed=seed) for seed in range(3_000 // k)])
+    result = result_of([drawn(k, shift=0.5, seed=seed) for seed in range(3_000 // k)])
     bias = 0.5 * 0.5 / (k - 1) + 0.5 / (k - 1) ** 2  # the preference is part of the standard deviation
-    assert found.effect == pytest.approx(0.5, abs=4 * found.error + bias)
-    assert found.n_rows == 3_000 // k * k
-    assert found.n_blocks == 3_000 // k
+    assert result.effect == pytest.approx(0.5, abs=4 * result.error + bias)
+    assert result.n_rows == 3_000 // k * k
+    assert result.n_blocks == 3_000 // k
 
 
 def test_the_error_of_the_effect_is_that_of_repeated_samples():
-    found = [result_of([drawn(4, shift=0.3, seed=1000 * one + block) for block in range(25)]) for one in range(150)]
-    spread = np.std([one.effect for one in found])
-    assert np.mean([one.error for one in found]) == pytest.approx(spread, rel=0.2)
+    results = [
+        result_of([drawn(4, shift=0.3, seed=1000 * number + block) for block in range(25)]) for number in range(150)
+    ]
+    spread = np.std([result.effect for result in results])
+    assert np.mean([result.error for result in results]) == pytest.approx(spread, rel=0.2)
 
 
 def test_blocks_of_different_sizes_count_by_their_number_of_rows_less_one():
     # the best weights of independent normal scores are their shifts, d x sqrt(k - 1)
     large, small = drawn(5, seed=1), drawn(2, seed=2)
     together = result_of([large, small])
-    each = [result_of([one]).effect for one in (large, small)]
+    each = [result_of([block]).effect for block in (large, small)]
     assert together.effect == pytest.approx((4 * each[0] + 1 * each[1]) / 5)
 
 
 def test_memory_of_half_of_the_rows_is_found():
     clean = [drawn(6, seed=seed) for seed in range(20)]
-    seen = [own + np.diag([1.5, 0, 1.5, 0, 1.5, 0]) for own in clean]
+    seen = [matrix + np.diag([1.5, 0, 1.5, 0, 1.5, 0]) for matrix in clean]
     assert result_of(clean).test.pvalue > 0.01
     assert result_of(seen).test.pvalue <= 0.001
 
 
 def test_what_the_control_form_prefers_as_much_is_taken_off():
     clean = [drawn(6, seed=seed) for seed in range(20)]
-    fitting = [own + 2 * np.eye(6) for own in clean]
-    alone = preference([block_scores([own]) for own in fitting], [6] * 20)
+    fitting = [matrix + 2 * np.eye(6) for matrix in clean]
+    alone = preference([block_scores([matrix]) for matrix in fitting], [6] * 20)
     control = [drawn(6, shift=2, seed=100 + seed) for seed in range(20)]
-    both = [block_scores([own], [other]) for own, other in zip(fitting, control, strict=True)]
+    both = [block_scores([matrix], [other]) for matrix, other in zip(fitting, control, strict=True)]
     assert alone.test.pvalue <= 0.001
     assert preference(both, [6] * 20).test.pvalue > 0.01
 
@@ -139,17 +141,17 @@ def test_a_natural_spread_between_benchmarks_makes_many_rows_no_proof():
 
 
 def test_layouts_count_alike_whatever_their_scale():
-    one, other = drawn(4, seed=1), drawn(4, seed=2)
-    np.testing.assert_allclose(block_scores([one, 100 * other]), block_scores([one, other]))
+    first, other = drawn(4, seed=1), drawn(4, seed=2)
+    np.testing.assert_allclose(block_scores([first, 100 * other]), block_scores([first, other]))
 
 
 def test_a_block_without_differences_is_left_out():
     flat = np.zeros((4, 4)) + np.arange(4)
     assert block_scores([flat]) is None
     assert block_scores([np.zeros((1, 1))]) is None
-    found = preference([None, block_scores([drawn(4)])], [4, 4])
-    assert (found.n_blocks, found.n_rows) == (1, 4)
-    assert math.isnan(found.error)
+    result = preference([None, block_scores([drawn(4)])], [4, 4])
+    assert (result.n_blocks, result.n_rows) == (1, 4)
+    assert math.isnan(result.error)
 
 
 def test_no_blocks_have_no_pvalue():

@@ -45,15 +45,15 @@ def test_tpr_is_the_best_that_scikit_learns_curve_has_within_the_fpr(pair, fpr: 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20), st.lists(st.booleans(), min_size=1, max_size=20))
 def test_counts_give_scikit_learns_figures(trained: list[bool], held_out: list[bool]) -> None:
-    found = Confusion.of(trained, held_out)
+    confusion = Confusion.of(trained, held_out)
     labels, flags = [True] * len(trained) + [False] * len(held_out), [*trained, *held_out]
-    assert found.recall == pytest.approx(recall_score(labels, flags))
-    assert found.f1 == pytest.approx(f1_score(labels, flags))
-    assert found.fpr == pytest.approx(sum(held_out) / len(held_out))
+    assert confusion.recall == pytest.approx(recall_score(labels, flags))
+    assert confusion.f1 == pytest.approx(f1_score(labels, flags))
+    assert confusion.fpr == pytest.approx(sum(held_out) / len(held_out))
     if any(flags):
-        assert found.precision == pytest.approx(precision_score(labels, flags))
+        assert confusion.precision == pytest.approx(precision_score(labels, flags))
     else:
-        assert math.isnan(found.precision)
+        assert math.isnan(confusion.precision)
 
 
 def drawn(rng, true: float, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -65,10 +65,10 @@ def drawn(rng, true: float, n: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("n", [10, 20])
 def test_the_interval_of_an_auroc_covers_it_with_twenty_questions_of_each_half(true, n) -> None:
     rng = np.random.default_rng(0)
-    found = [auroc_interval(*drawn(rng, true, n)) for _ in range(300)]
-    covered = sum(one.low <= true <= one.high for one in found)
+    intervals = [auroc_interval(*drawn(rng, true, n)) for _ in range(300)]
+    covered = sum(interval.low <= true <= interval.high for interval in intervals)
     assert binomtest(covered, 300, 0.95, alternative="less").pvalue > 1e-3
-    assert np.mean([one.high - one.low for one in found]) < 0.5
+    assert np.mean([interval.high - interval.low for interval in intervals]) < 0.5
 
 
 @pytest.mark.parametrize("true", [0.7, 0.97])
@@ -78,25 +78,25 @@ def test_the_interval_of_a_tpr_covers_it_although_its_threshold_is_estimated(tru
     tpr = norm.sf(norm.isf(0.05) - 2**0.5 * norm.ppf(true))
     covered = 0
     for _ in range(200):
-        found = tpr_interval(*drawn(rng, true, n), 0.05, rng=rng)
-        covered += found.low <= tpr <= found.high
+        interval = tpr_interval(*drawn(rng, true, n), 0.05, rng=rng)
+        covered += interval.low <= tpr <= interval.high
     assert binomtest(covered, 200, 0.95, alternative="less").pvalue > 1e-3
 
 
 @given(st.lists(st.integers(0, 6), min_size=10, max_size=30), st.lists(st.integers(0, 6), min_size=10, max_size=30))
-def test_the_ends_of_an_auroc_are_around_it_and_mirrored_if_the_halves_are_exchanged(own, others) -> None:
-    found, mirrored = auroc_interval(own, others), auroc_interval(others, own)
-    assert 0 <= found.low <= found.value + 1e-6
-    assert found.value - 1e-6 <= found.high <= 1
-    assert found.low == pytest.approx(1 - mirrored.high, abs=1e-6)
-    assert found.low < found.high
+def test_the_ends_of_an_auroc_are_around_it_and_mirrored_if_the_halves_are_exchanged(scores, others) -> None:
+    interval, mirrored = auroc_interval(scores, others), auroc_interval(others, scores)
+    assert 0 <= interval.low <= interval.value + 1e-6
+    assert interval.value - 1e-6 <= interval.high <= 1
+    assert interval.low == pytest.approx(1 - mirrored.high, abs=1e-6)
+    assert interval.low < interval.high
 
 
 def test_perfect_separation_of_ten_and_ten_is_not_certain() -> None:
-    found = auroc_interval([1.0] * 10, [0.0] * 10)
-    assert (found.value, found.high) == (1, 1)
-    assert 0.6 < found.low < 0.9
-    assert auroc_interval([0.0] * 10, [1.0] * 10).high == pytest.approx(1 - found.low)
+    interval = auroc_interval([1.0] * 10, [0.0] * 10)
+    assert (interval.value, interval.high) == (1, 1)
+    assert 0.6 < interval.low < 0.9
+    assert auroc_interval([0.0] * 10, [1.0] * 10).high == pytest.approx(1 - interval.low)
 
 
 def test_nothing_to_compare_is_undefined() -> None:

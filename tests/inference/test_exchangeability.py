@@ -16,11 +16,11 @@ from lm_eval_leakage.stats.exchangeability import FEWEST, exchangeability, why_n
 def test_questions_of_another_kind_are_noticed_and_named_first() -> None:
     rng = np.random.default_rng(3)
     unseen = {"options": rng.integers(4, 6, 150).tolist(), "length": rng.normal(60, 10, 150).tolist()}
-    asked = {"options": rng.integers(4, 6, 200).tolist(), "length": rng.normal(80, 10, 200).tolist()}
-    first, second = exchangeability(unseen, asked, rng=rng)
+    columns = {"options": rng.integers(4, 6, 200).tolist(), "length": rng.normal(80, 10, 200).tolist()}
+    first, second = exchangeability(unseen, columns, rng=rng)
     assert (first.name, first.pvalue, first.adjusted) == ("length", 1 / 1000, 2 / 1000)
     assert first.unseen == pytest.approx(np.median(unseen["length"]))
-    assert first.benchmark == pytest.approx(np.median(asked["length"]))
+    assert first.benchmark == pytest.approx(np.median(columns["length"]))
     assert second.adjusted > 0.05
 
 
@@ -34,19 +34,19 @@ def test_the_pvalue_is_the_rank_among_all_splits(values: list[float]) -> None:
 
     observed = distance((0, 1, 2))
     exact = np.mean([distance(chosen) >= observed - 1e-12 for chosen in combinations(range(len(values)), 3)])
-    (found,) = exchangeability({"x": values[:3]}, {"x": values[3:]}, rng=np.random.default_rng(0))
-    assert found.pvalue == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 999) + 0.002)
+    (test,) = exchangeability({"x": values[:3]}, {"x": values[3:]}, rng=np.random.default_rng(0))
+    assert test.pvalue == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 999) + 0.002)
 
 
 def test_a_property_that_does_not_vary_or_that_one_side_lacks_is_no_test() -> None:
     unseen = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15, "by a reference": [1.0, 2.0] * 15}
-    asked = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15}
-    assert [one.name for one in exchangeability(unseen, asked, rng=np.random.default_rng(0))] == ["length"]
+    columns = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15}
+    assert [result.name for result in exchangeability(unseen, columns, rng=np.random.default_rng(0))] == ["length"]
 
 
 def questions(numbers: range, text: str = "What is the value of {}?", guarded: bool = False) -> Described:
     made = [Question(str(i), text.format(i), (f"{i}1", f"{i}2", f"{i}3")) for i in numbers]
-    return describe_families((one, guarded) for one in made)
+    return describe_families((question, guarded) for question in made)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_the_upper_bound_excludes_larger_shares_as_often_as_it_says() -> None:
     share, n = 0.3, 3_000
     seen = rng.random((n, 200)) < share
     effects = (SEEN[3] * seen).mean(axis=1) + rng.normal(0, 0.1, n)
-    bounds = [dict(power_of(effect=own).at_most(0.05))[3] for own in effects[:600]]
+    bounds = [dict(power_of(effect=effect).at_most(0.05))[3] for effect in effects[:600]]
     assert np.mean([math.isnan(bound) or bound >= share for bound in bounds]) >= 0.93
 
 
@@ -59,8 +59,8 @@ def test_so_many_rows_as_needed_find_the_share() -> None:
 
 def test_the_deviation_is_that_of_blocks_without_memory() -> None:
     rng = np.random.default_rng(2)
-    found = [
+    results = [
         preference([block_scores([rng.normal(size=(6, 6))]) for _ in range(10)], [6] * 10, seed=seed)
         for seed in range(150)
     ]
-    assert np.std([one.effect for one in found]) == pytest.approx(found[0].null_error, rel=0.15)
+    assert np.std([result.effect for result in results]) == pytest.approx(results[0].null_error, rel=0.15)

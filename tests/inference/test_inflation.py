@@ -32,8 +32,8 @@ def answers(
     breaks: bool = False,
     favourite: float = 0.0,
 ) -> tuple[list[AnsweredTwice], float]:
-    """Of a model that answers a share of the questions from memory, knows the answer to a share of the others and
-    guesses the rest; and its accuracy without memory.
+    """Return the answers of a model that answers a share of the questions from memory, knows the answer to a share of
+    the others and guesses the rest; and its accuracy without memory.
 
     breaks: whether memory is gone once the options are shuffled, instead of giving the letter that was right
     favourite: how often a guess is the first letter; other guesses are uniform
@@ -65,7 +65,7 @@ def answers(
 def test_the_estimate_is_what_memory_adds(seed: int, remembered: float, able: float, favourite: float, places) -> None:
     rng = np.random.default_rng(seed)
     made, clean = answers(rng, 6_000, remembered=remembered, able=able, places=places, favourite=favourite)
-    accuracy = np.mean([one.published for one in made])
+    accuracy = np.mean([answer.published for answer in made])
     assert by_shuffling(made).value == pytest.approx(accuracy - clean, abs=0.07)
 
 
@@ -77,9 +77,9 @@ def test_its_interval_holds_the_truth_however_memory_ends(breaks: bool, remember
     held = []
     for _ in range(40):
         made, clean = answers(rng, 200, remembered=remembered, able=able, breaks=breaks)
-        found = by_shuffling(made)
+        added = by_shuffling(made)
         truth = remembered * (1 - clean)
-        held.append(found.low <= truth <= found.high)
+        held.append(added.low <= truth <= added.high)
     assert np.mean(held) > 0.87
 
 
@@ -87,12 +87,12 @@ def test_a_clean_model_that_likes_a_letter_is_not_accused() -> None:
     """Always A, where most right options are A: shuffled, it is right less often."""
     rng = np.random.default_rng(3)
     made, clean = answers(rng, 2_000, remembered=0, able=0, places=(0.7, 0.1, 0.1, 0.1), favourite=1.0)
-    plain = np.mean([one.published for one in made]) - np.mean([one.shuffled for one in made])
+    plain = np.mean([answer.published for answer in made]) - np.mean([answer.shuffled for answer in made])
     assert clean == pytest.approx(0.7)
     assert plain > 0.3
-    found = by_shuffling(made)
-    assert found.value == pytest.approx(0, abs=0.05)
-    assert found.low < 0 < found.high
+    added = by_shuffling(made)
+    assert added.value == pytest.approx(0, abs=0.05)
+    assert added.low < 0 < added.high
 
 
 def test_it_is_withheld_where_nothing_can_be_compared() -> None:
@@ -110,25 +110,27 @@ def test_it_is_withheld_where_nothing_can_be_compared() -> None:
 
 def test_equal_answers_leave_an_error() -> None:
     right = (number // 4 % 2 == 0 for number in range(100))
-    found = by_shuffling([AnsweredTwice(own, own, place % 4, (place + 1) % 4) for place, own in enumerate(right)])
-    assert found.value == pytest.approx(0, abs=1e-12)
-    assert found.low < -0.03
-    assert found.high > 0.03
+    added = by_shuffling(
+        [AnsweredTwice(is_right, is_right, place % 4, (place + 1) % 4) for place, is_right in enumerate(right)]
+    )
+    assert added.value == pytest.approx(0, abs=1e-12)
+    assert added.low < -0.03
+    assert added.high > 0.03
 
 
 def test_unseen_questions_give_the_difference_with_newcombes_interval() -> None:
     """His example (1998, table II, 56/70 - 48/80) with the score method without continuity correction."""
-    found = by_unseen([True] * 56 + [False] * 14, (48, 80))
-    assert found.value == pytest.approx(0.2)
-    assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    added = by_unseen([True] * 56 + [False] * 14, (48, 80))
+    assert added.value == pytest.approx(0.2)
+    assert (added.low, added.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
     assert not by_unseen([True] * 56, (10, FEWEST_UNSEEN - 1))
     assert not by_unseen([True] * (FEWEST_UNSEEN - 1), (48, 80))
 
 
 @given(st.floats(0, 1), st.floats(-1, 1))
 def test_an_accuracy_without_leakage_is_one(accuracy: float, added: float) -> None:
-    found = without(Estimate(accuracy, 0.01), Estimate(added, 0.05, added - 0.1, added + 0.1))
-    assert 0 <= found.low <= found.value <= found.high <= 1
+    plain = without(Estimate(accuracy, 0.01), Estimate(added, 0.05, added - 0.1, added + 0.1))
+    assert 0 <= plain.low <= plain.value <= plain.high <= 1
     assert math.isnan(without(Estimate(accuracy), Estimate()).value)
 
 
@@ -154,9 +156,11 @@ def test_near_copies_make_no_interval_narrower(remembered: float) -> None:
     """Of 60 questions, and of four copies of each, which are one family and answered alike."""
     made, _ = answers(np.random.default_rng(0), 60, remembered=remembered, able=0.4)
     once = by_shuffling(made)
-    often = by_shuffling([one for one in made for _ in range(4)], [number for number in range(60) for _ in range(4)])
+    often = by_shuffling(
+        [answer for answer in made for _ in range(4)], [number for number in range(60) for _ in range(4)]
+    )
     assert list(map(float, (often.value, often.low, often.high))) == pytest.approx([once.value, once.low, once.high])
-    alone = by_shuffling([one for one in made for _ in range(4)])
+    alone = by_shuffling([answer for answer in made for _ in range(4)])
     assert alone.high - alone.low < 0.7 * (once.high - once.low)
 
 

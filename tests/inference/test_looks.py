@@ -26,7 +26,7 @@ def look(number=0, model="org/one", digest="a", log_evalue=1.0, places="0-9", al
     return Look(number, model, digest, alpha, pvalue, log_evalue, places)
 
 
-def test_what_all_looks_spend_sums_to_alpha_however_many_are_told_together():
+def test_what_all_looks_spend_sums_to_alpha_however_many_are_reported_together():
     single = [spent_share(number, number, 0.01) for number in range(1, 1_001)]
     assert single[:3] == pytest.approx([0.005, 0.01 / 6, 0.01 / 12])
     assert math.fsum(single) == pytest.approx(0.01 * (1 - 1 / 1_001))
@@ -35,11 +35,16 @@ def test_what_all_looks_spend_sums_to_alpha_however_many_are_told_together():
 
 
 def test_looks_are_numbered_in_turn_and_the_same_answers_are_the_same_look():
-    asked = [look(digest="a"), look(digest="b"), look(model="org/two", digest="a"), look(digest="a")]
-    found = number_together([], asked)
-    assert [(own.number, same and same.number) for own, same in found] == [(1, None), (2, None), (3, None), (1, 1)]
-    assert {(own.first, own.last) for own, _ in found} == {(1, 3)}
-    earlier = [own for own, same in found if same is None]
+    given_looks = [look(digest="a"), look(digest="b"), look(model="org/two", digest="a"), look(digest="a")]
+    pairs = number_together([], given_looks)
+    assert [(numbered_look.number, same and same.number) for numbered_look, same in pairs] == [
+        (1, None),
+        (2, None),
+        (3, None),
+        (1, 1),
+    ]
+    assert {(numbered_look.first, numbered_look.last) for numbered_look, _ in pairs} == {(1, 3)}
+    earlier = [numbered_look for numbered_look, same in pairs if same is None]
     (again, written), (new, none) = number_together(
         earlier, [look(digest="b", pvalue=0.9, alpha=0.5), look(digest="c")]
     )
@@ -52,18 +57,18 @@ def test_looks_are_numbered_in_turn_and_the_same_answers_are_the_same_look():
 def test_what_the_looks_at_one_benchmark_spend_sums_to_alpha_and_most_of_it_is_for_the_first():
     looks: list[Look] = []
     for n in range(200):
-        own, is_new = number_alone(looks, look(digest=str(n)))
-        looks += [own] if is_new else []
-    assert [own.share / own.alpha for own in looks[:3]] == pytest.approx([3 / 4, 5 / 36, 7 / 144])
-    assert math.fsum(own.share for own in looks) == pytest.approx(0.01 * (1 - 1 / 201**2))
+        numbered_look, is_new = number_alone(looks, look(digest=str(n)))
+        looks += [numbered_look] if is_new else []
+    assert [look.share / look.alpha for look in looks[:3]] == pytest.approx([3 / 4, 5 / 36, 7 / 144])
+    assert math.fsum(look.share for look in looks) == pytest.approx(0.01 * (1 - 1 / 201**2))
 
 
 def test_looks_at_one_benchmark_are_numbered_apart_from_others_and_the_same_questions_are_the_same_look():
     looks: list[Look] = []
     for model, digest, number in (("m on x", "a", 1), ("m on y", "a", 1), ("m on x", "b", 2), ("m on x", "a", 1)):
-        own, is_new = number_alone(looks, look(model=model, digest=digest))
-        assert own.number == number
-        looks += [own] if is_new else []
+        numbered_look, is_new = number_alone(looks, look(model=model, digest=digest))
+        assert numbered_look.number == number
+        looks += [numbered_look] if is_new else []
     assert len(looks) == 3
 
 

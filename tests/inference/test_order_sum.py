@@ -64,23 +64,29 @@ SCORES = st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 4)), min_size=2, 
 @settings(max_examples=80, deadline=None)
 def test_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, seed, tolerance, weigh, has_priors):
     given_rows = [np.array(row, dtype=float).T for row in rows]
-    pairs = [(own, prior / prior.sum()) for row, prior in given_rows if (own := standard_scores(row)) is not None]
+    pairs = [
+        (scores_of_row, prior / prior.sum())
+        for row, prior in given_rows
+        if (scores_of_row := standard_scores(row)) is not None
+    ]
     if not pairs:
         return
-    scores = [own for own, _ in pairs]
+    scores = [scores_of_row for scores_of_row, _ in pairs]
     priors = [prior for _, prior in pairs] if has_priors else None
     bases = bases_of(scores, tolerance, priors)
-    for own, prior, base in zip(scores, priors or [1 / len(own) + 0 * own for own in scores], bases, strict=True):
-        tilted = prior * np.exp(tolerance * own / max(float(prior @ own**2), 1e-9))
+    for scores_of_row, prior, base in zip(
+        scores, priors or [1 / len(scores_of_row) + 0 * scores_of_row for scores_of_row in scores], bases, strict=True
+    ):
+        tilted = prior * np.exp(tolerance * scores_of_row / max(float(prior @ scores_of_row**2), 1e-9))
         assert base == pytest.approx(tilted / tilted.sum())
-    weights = [weigh(own) for own in scores]
-    found = sum(own[0] for own in weights)
+    weights = [weigh(scores_of_row) for scores_of_row in scores]
+    total = sum(scores_of_row[0] for scores_of_row in weights)
     sums = [sum(chosen) for chosen in itertools.product(*weights)]
     probabilities = [math.prod(chosen) for chosen in itertools.product(*bases)]
-    exact = sum(p for one, p in zip(sums, probabilities, strict=True) if one >= found - 1e-9 * max(1, abs(found)))
+    exact = sum(p for other, p in zip(sums, probabilities, strict=True) if other >= total - 1e-9 * max(1, abs(total)))
     tested = order_sum(scores, generator(seed), tolerance=tolerance, weigh=weigh, priors=priors)
     assert abs(tested.pvalue - exact) < 5 * math.sqrt(max(0.0, exact * (1 - exact)) / SUM_DRAWS) + 2 / SUM_DRAWS
-    assert chernoff_bound(weights, found, bases) >= exact - 1e-9
+    assert chernoff_bound(weights, total, bases) >= exact - 1e-9
     if not tested.is_bound:
         assert tested.pvalue_error == pytest.approx(math.sqrt(tested.pvalue * (1 - tested.pvalue) / SUM_DRAWS))
 
@@ -94,15 +100,15 @@ def test_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, se
 )
 def test_the_test_rejects_from_the_critical_sum_on(weigh, spread, level):
     """Of 40 questions, the published orders get likelier one by one, until the sum is critical."""
-    rows = [np.sort(own) for own in questions_of(40)]
-    critical = critical_sum([weigh(own) for own in rows], generator(), level, deviation=spread * len(rows))
+    rows = [np.sort(question) for question in questions_of(40)]
+    critical = critical_sum([weigh(row) for row in rows], generator(), level, deviation=spread * len(rows))
     sums, pvalues = [], []
     for n_first in range(41):  # so many published orders are the most likely ones, the others in the middle of 24
-        scores = [np.roll(own, 1 if place < n_first else 12) for place, own in enumerate(rows)]
-        sums.append(math.fsum(float(weigh(own)[0]) for own in scores))
+        scores = [np.roll(row, 1 if place < n_first else 12) for place, row in enumerate(rows)]
+        sums.append(math.fsum(float(weigh(score)[0]) for score in scores))
         pvalues.append(order_sum(scores, generator(), weigh=weigh, spread=spread).pvalue)
     assert sums[0] < critical < sums[-1]
-    assert [pvalue <= level for pvalue in pvalues] == [found >= critical for found in sums]
+    assert [pvalue <= level for pvalue in pvalues] == [total >= critical for total in sums]
 
 
 @given(st.integers(0, 10_000))
@@ -113,7 +119,7 @@ def test_the_evalue_has_mean_one_over_all_published_orders(seed):
         mean = 0.0
         for places in itertools.product(*(range(len(row)) for row in rows)):
             rolled = [np.roll(row, -place) for row, place in zip(rows, places, strict=True)]
-            bases = [base_of(own, tolerance) for own in rolled]
+            bases = [base_of(row, tolerance) for row in rolled]
             mean += math.prod(base[0] for base in bases) * math.exp(mixture_log_evalue([*map(np.exp, rolled)], bases))
         assert mean == pytest.approx(1)
 
@@ -129,10 +135,10 @@ def test_a_preference_that_the_control_shares_is_subtracted():
 def test_with_one_rate_the_ratio_has_clopper_and_pearsons_bound(n_flagged, n, rate):
     if n_flagged > n:
         return
-    found = order_ratio(n_flagged, [rate] * n)
+    result = order_ratio(n_flagged, [rate] * n)
     ends = binomtest(n_flagged, n, alternative="greater").proportion_ci(0.95, method="exact")
-    assert found.low == pytest.approx(ends.low / rate, abs=1e-9)
-    assert found.value == pytest.approx(n_flagged / n / rate)
+    assert result.low == pytest.approx(ends.low / rate, abs=1e-9)
+    assert result.value == pytest.approx(n_flagged / n / rate)
 
 
 def test_with_different_rates_the_bound_holds_as_often_as_it_says():
@@ -152,30 +158,32 @@ def test_with_different_rates_the_bound_holds_as_often_as_it_says():
 )
 @settings(max_examples=40, deadline=None)
 def test_with_a_spread_the_pvalue_agrees_with_all_published_orders_and_a_normal_preference(rows, seed, spread):
-    scores = [own for row in rows if (own := standard_scores(np.array(row, dtype=float))) is not None]
+    scores = [
+        question_scores for row in rows if (question_scores := standard_scores(np.array(row, dtype=float))) is not None
+    ]
     if not scores:
         return
-    found, deviation = sum(own[0] for own in scores), spread * len(scores)
+    total, deviation = sum(question_scores[0] for question_scores in scores), spread * len(scores)
     sums = [sum(chosen) for chosen in itertools.product(*scores)]
-    exact = float(np.mean(norm.sf(found - np.array(sums), scale=deviation)))
+    exact = float(np.mean(norm.sf(total - np.array(sums), scale=deviation)))
     tested = order_sum(scores, generator(seed), weigh=np.positive, spread=spread)
     assert abs(tested.pvalue - exact) < 5 * math.sqrt(exact * (1 - exact) / SUM_DRAWS) + 2 / SUM_DRAWS
-    bases = [base_of(own, 0.0) for own in scores]
-    assert chernoff_bound(scores, found, bases, deviation) >= exact - 1e-9
+    bases = [base_of(question_scores, 0.0) for question_scores in scores]
+    assert chernoff_bound(scores, total, bases, deviation) >= exact - 1e-9
 
 
 def test_orders_that_could_not_be_published_are_never_drawn_however_far_their_scores_are_apart():
-    own, prior = np.array([0.1, 0.1, -9.0, 8.8]), np.array([0.5, 0.5, 0.0, 0.0])
-    assert base_of(own, 5.0, prior) == pytest.approx(prior)
-    found = order_sum([own] * 30, generator(), weigh=np.positive, spread=0.05, priors=[prior] * 30)
-    assert math.isfinite(found.log_evalue)
-    assert (found.pvalue, found.mean) == (pytest.approx(0.5, abs=0.1), pytest.approx(0.1))
+    row, prior = np.array([0.1, 0.1, -9.0, 8.8]), np.array([0.5, 0.5, 0.0, 0.0])
+    assert base_of(row, 5.0, prior) == pytest.approx(prior)
+    result = order_sum([row] * 30, generator(), weigh=np.positive, spread=0.05, priors=[prior] * 30)
+    assert math.isfinite(result.log_evalue)
+    assert (result.pvalue, result.mean) == (pytest.approx(0.5, abs=0.1), pytest.approx(0.1))
 
 
 def test_the_tolerance_is_a_mean_score_whatever_the_scale_of_differences():
     for scale in (1.0, 0.2):
-        bases = [(base_of(scale * own, 0.05), scale * own) for own in questions_of(300)]
-        assert np.mean([base @ own for base, own in bases]) == pytest.approx(0.05, rel=0.05)
+        bases = [(base_of(scale * question, 0.05), scale * question) for question in questions_of(300)]
+        assert np.mean([base @ row for base, row in bases]) == pytest.approx(0.05, rel=0.05)
     assert base_of(np.zeros(6), 0.1) == pytest.approx(np.full(6, 1 / 6))
 
 
@@ -184,23 +192,23 @@ def test_over_all_keys_no_level_is_reached_more_often_than_it_says(rows, monkeyp
     """Every published version of every question, each with its own draws: few, so that the bound decides often."""
     monkeypatch.setattr(order_sum_module, "SUM_DRAWS", 9)
     scores = [standard_scores(np.array(row, dtype=float)) for row in rows]
-    keys = list(itertools.product(*(range(len(own)) for own in scores)))
-    found = [
-        order_sum([np.roll(own, -at) for own, at in zip(scores, key, strict=True)], generator([seed, *key])).pvalue
+    keys = list(itertools.product(*(range(len(score)) for score in scores)))
+    pvalues = [
+        order_sum([np.roll(score, -at) for score, at in zip(scores, key, strict=True)], generator([seed, *key])).pvalue
         for key in keys
         for seed in range(8)
     ]
     for level in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8):
-        n_rejected = sum(one <= level + 1e-12 for one in found)
-        assert binomtest(n_rejected, len(found), level, alternative="greater").pvalue > 0.001
+        n_rejected = sum(pvalue <= level + 1e-12 for pvalue in pvalues)
+        assert binomtest(n_rejected, len(pvalues), level, alternative="greater").pvalue > 0.001
 
 
 def test_the_bound_replaces_only_the_lowest_monte_carlo_pvalue():
-    found = [order_sum(questions_of(40, 6, shift=shift), generator()) for shift in (0.0, 0.5, 0.8, 1.0, 1.5, 9.0)]
-    assert {one.is_bound for one in found} == {False, True}
-    assert found[-1].pvalue < 1e-20  # a far tail does not end at the number of draws
-    for one in found:
-        assert one.pvalue < 1 / (SUM_DRAWS + 1) if one.is_bound else one.pvalue >= 1 / (SUM_DRAWS + 1)
+    results = [order_sum(questions_of(40, 6, shift=shift), generator()) for shift in (0.0, 0.5, 0.8, 1.0, 1.5, 9.0)]
+    assert {result.is_bound for result in results} == {False, True}
+    assert results[-1].pvalue < 1e-20  # a far tail does not end at the number of draws
+    for result in results:
+        assert result.pvalue < 1 / (SUM_DRAWS + 1) if result.is_bound else result.pvalue >= 1 / (SUM_DRAWS + 1)
 
 
 # ---------------------------------------------------------------------- families
@@ -210,10 +218,10 @@ def test_the_bound_replaces_only_the_lowest_monte_carlo_pvalue():
 @given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(2, 4), min_size=2, max_size=3))
 def test_of_all_ways_to_depend_the_units_have_the_largest_moments(tolerance, seed, sizes) -> None:
     """Against a joint distribution with the same margins: independence, and one drawn at random."""
-    scores = [own for size in sizes for own in questions_of(1, size, seed=seed + size)]
-    weights, bases = [np.exp(own) for own in scores], [base_of(own, tolerance) for own in scores]
+    scores = [question for size in sizes for question in questions_of(1, size, seed=seed + size)]
+    weights, bases = [np.exp(score) for score in scores], [base_of(score, tolerance) for score in scores]
     (unit,), (base,) = as_units(weights, bases, [0] * len(sizes))
-    means = sum(float(own @ base) for own, base in zip(weights, bases, strict=True))
+    means = sum(float(weight @ base) for weight, base in zip(weights, bases, strict=True))
     assert float(base.sum()) == pytest.approx(1)
     assert float(unit @ base) == pytest.approx(means)
     joint = bases[0]
@@ -243,18 +251,18 @@ def test_a_unit_adds_what_stands_at_the_same_quantile() -> None:
 def test_copies_of_a_question_in_a_family_are_one_unit() -> None:
     """The p-value of equal questions is that of one, and the error of the mean that of n families."""
     scores = questions_of(25, 6, shift=0.5)
-    one, three = (order_sum(scores * n, generator(), families=[*range(25)] * n) for n in (1, 3))
+    once, three = (order_sum(scores * n, generator(), families=[*range(25)] * n) for n in (1, 3))
     assert (three.n, three.n_units) == (75, 25)
-    assert three.pvalue == pytest.approx(one.pvalue, abs=0.01)  # other draws
-    assert three.log_evalue == pytest.approx(one.log_evalue)
-    assert three.mean_error == pytest.approx(one.mean_error)
+    assert three.pvalue == pytest.approx(once.pvalue, abs=0.01)  # other draws
+    assert three.log_evalue == pytest.approx(once.log_evalue)
+    assert three.mean_error == pytest.approx(once.mean_error)
 
 
 def test_the_evalue_of_a_family_has_mean_one_whatever_its_members_share() -> None:
     scores = [questions_of(1, 6, seed=n)[0] for n in range(2)]
     bases, total = [np.full(6, 1 / 6)] * 2, 0.0
     for at in range(6):
-        rolled = [np.exp(np.roll(own, -at)) for own in scores]
+        rolled = [np.exp(np.roll(score, -at)) for score in scores]
         total += math.exp(mixture_log_evalue(rolled, bases, [0, 0])) / 6
     assert total == pytest.approx(1)
 
@@ -279,18 +287,18 @@ def detectable_share(weights, ranks):
 
 
 def weights_of(sizes, seed=0):
-    return [np.exp(own) for own in scores_of(sizes, seed)]
+    return [np.exp(score) for score in scores_of(sizes, seed)]
 
 
-def found_at(share, weights, ranks, n_runs=2000):
-    """How often the test rejects if each question was seen with probability `share`."""
+def rejection_rate(share, weights, ranks, n_runs=2000):
+    """Return how often the test rejects if each question was seen with probability `share`."""
     rng, critical = np.random.default_rng(1), critical_sum(weights, generator(), LEVEL)
     sums = np.zeros(n_runs)
-    for own in weights:
-        ordered, width = np.sort(own)[::-1], len(own) // len(ranks)
-        assert width * len(ranks) == len(own)
+    for weight in weights:
+        ordered, width = np.sort(weight)[::-1], len(weight) // len(ranks)
+        assert width * len(ranks) == len(weight)
         seen = ordered[rng.choice(len(ranks), n_runs, p=ranks) * width + rng.integers(width, size=n_runs)]
-        sums += np.where(rng.random(n_runs) < share, seen, rng.choice(own, n_runs))
+        sums += np.where(rng.random(n_runs) < share, seen, rng.choice(weight, n_runs))
     return float((sums >= critical).mean())
 
 
@@ -301,8 +309,8 @@ def test_at_the_share_that_it_returns_the_test_rejects_with_the_stated_probabili
     assert 0 < share < 1
     error = math.sqrt(FOUND_WITH * (1 - FOUND_WITH) / 2000)
     normal_error = 0.02  # the sum of so many questions is not quite normal
-    assert abs(found_at(share, weights, SEEN) - FOUND_WITH) < 4 * error + normal_error
-    assert found_at(share / 2, weights, SEEN) < FOUND_WITH - 0.1
+    assert abs(rejection_rate(share, weights, SEEN) - FOUND_WITH) < 4 * error + normal_error
+    assert rejection_rate(share / 2, weights, SEEN) < FOUND_WITH - 0.1
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
@@ -320,7 +328,7 @@ def test_it_is_undefined_where_not_even_a_benchmark_seen_as_a_whole_is_found(n: 
     weights = weights_of([24] * n)
     assert math.isnan(detectable_share(weights, ranks))
     if n > 1:
-        assert found_at(1.0, weights, [rank / sum(ranks) for rank in ranks]) < FOUND_WITH
+        assert rejection_rate(1.0, weights, [rank / sum(ranks) for rank in ranks]) < FOUND_WITH
 
 
 @pytest.mark.parametrize("n_orders", [2, 3, 4, 5])
@@ -333,7 +341,7 @@ def test_fewer_orders_than_parts_are_as_those_drawn_from_the_parts_by_enumeratio
     weights = weights_of([n_orders] * 200)
     share = detectable_share(weights, SEEN)
     assert share == pytest.approx(detectable_share(weights, tuple(places)))
-    assert abs(found_at(share, weights, places) - FOUND_WITH) < 0.06
+    assert abs(rejection_rate(share, weights, places) - FOUND_WITH) < 0.06
 
 
 def test_more_orders_than_parts_are_neighbours_in_a_part() -> None:
@@ -345,10 +353,10 @@ def test_more_orders_than_parts_are_neighbours_in_a_part() -> None:
 # ---------------------------------------------------------------------- how many may have been seen
 
 
-def as_published(own, seen, rng):
+def as_published(row, seen, rng):
     """The weights of a question with another published order: a drawn one, or one that was drawn by its rank."""
-    ordered, width = np.sort(own)[::-1], len(own) // len(SEEN)
-    place = rng.choice(len(SEEN), p=SEEN) * width + rng.integers(width) if seen else rng.integers(len(own))
+    ordered, width = np.sort(row)[::-1], len(row) // len(SEEN)
+    place = rng.choice(len(SEEN), p=SEEN) * width + rng.integers(width) if seen else rng.integers(len(row))
     return np.roll(ordered, -place)
 
 
@@ -361,12 +369,12 @@ def bound(power, error):
 @pytest.mark.parametrize("share", [0.35, 0.6])
 def test_the_bound_is_below_the_share_of_seen_questions_as_seldom_as_stated(share: float, weigh) -> None:
     rng, n_runs, error = np.random.default_rng(0), 400, 0.1
-    weights = [weigh(own) for own in scores_of([12] * 60)]
+    weights = [weigh(score) for score in scores_of([12] * 60)]
     bounds = []
     for _ in range(n_runs):
-        asked = [as_published(own, rng.random() < share, rng) for own in weights]
-        bounds.append(bound(OrderPower(asked, ranks={1: SEEN}), error))
-    n_missed = sum(one < share for one in bounds)
+        drawn_rows = [as_published(weight, rng.random() < share, rng) for weight in weights]
+        bounds.append(bound(OrderPower(drawn_rows, ranks={1: SEEN}), error))
+    n_missed = sum(bound < share for bound in bounds)
     assert error / 3 < n_missed / n_runs < error + 3 * math.sqrt(error * (1 - error) / n_runs)
 
 
@@ -386,22 +394,22 @@ def test_of_few_questions_with_two_orders_too_whose_sums_take_few_values(n: int,
 def test_at_the_bound_so_small_a_sum_has_the_stated_probability(seed: int, error: float, spread: float) -> None:
     """Recomputed from the ranks, with a natural addition to the sum."""
     rng, n = np.random.default_rng(seed), 150
-    weights = [as_published(own, False, rng) for own in scores_of([6] * n, seed)]
+    weights = [as_published(score, False, rng) for score in scores_of([6] * n, seed)]
     share = bound(OrderPower(weights, ranks={1: SEEN}, deviation=spread * n), error)
     if math.isnan(share):
         return
     chances = [share * np.array(SEEN) + (1 - share) / 6] * n
-    means = [chance @ np.sort(own)[::-1] for chance, own in zip(chances, weights, strict=True)]
-    squares = [chance @ np.sort(own)[::-1] ** 2 for chance, own in zip(chances, weights, strict=True)]
+    means = [chance @ np.sort(weight)[::-1] for chance, weight in zip(chances, weights, strict=True)]
+    squares = [chance @ np.sort(weight)[::-1] ** 2 for chance, weight in zip(chances, weights, strict=True)]
     deviation = math.sqrt(sum(squares) - sum(mean**2 for mean in means) + (spread * n) ** 2)
-    found = max(sum(own[0] for own in weights), sum(own.mean() for own in weights))
-    half_step = min(abs(np.diff(np.sort(own))).min() for own in weights) / 2
-    assert norm.cdf(found + half_step, sum(means), deviation) == pytest.approx(error, rel=1e-3)
+    total = max(sum(weight[0] for weight in weights), sum(weight.mean() for weight in weights))
+    half_step = min(abs(np.diff(np.sort(weight))).min() for weight in weights) / 2
+    assert norm.cdf(total + half_step, sum(means), deviation) == pytest.approx(error, rel=1e-3)
 
 
 def test_of_several_bounds_the_smallest_counts_each_with_its_part_of_the_error() -> None:
     rng = np.random.default_rng(0)
-    weights = [as_published(own, False, rng) for own in scores_of([12] * 100)]
+    weights = [as_published(score, False, rng) for score in scores_of([12] * 100)]
     sharp, vague, useless = (OrderPower(weights, ranks={1: ranks}) for ranks in (SEEN, (4, 2, 1, 1, 1, 1), UNSEEN))
     assert bound(sharp, 0.01) < bound(vague, 0.01)
     assert seen_at_most([vague, sharp, useless], 0.03) == sharp.at_most(0.01)
@@ -413,7 +421,7 @@ def test_of_several_bounds_the_smallest_counts_each_with_its_part_of_the_error()
 def test_a_preference_for_other_orders_bounds_no_more_than_none() -> None:
     """It is natural, and says nothing of memory."""
     least, less, most = (
-        [np.roll(np.sort(own), -place) for own in scores_of([12] * 100)]
+        [np.roll(np.sort(score), -place) for score in scores_of([12] * 100)]
         for place in (0, 1, 11)  # published
     )
     shares = [bound(OrderPower(weights, ranks={1: SEEN}), 0.05) for weights in (least, less, most)]
@@ -447,9 +455,10 @@ def test_equal_values_cannot_be_standardised(value) -> None:
 def test_the_pvalue_of_a_sum_is_that_of_all_combinations() -> None:
     lengths = [(1, 2, 4), (1, 5, 6), (7, 2, 3), (0, 0, 1)]
     values = [
-        standard_scores(np.array([own[b] + 2 * own[c] for _, b, c in permutations(range(3))])) for own in lengths
+        standard_scores(np.array([numbers[b] + 2 * numbers[c] for _, b, c in permutations(range(3))]))
+        for numbers in lengths
     ]
-    published = sum(own[0] for own in values)
+    published = sum(numbers[0] for numbers in values)
     sums = np.array([sum(chosen) for chosen in product(*values)])
     exact = np.mean(abs(sums) >= abs(published) - 1e-9)
     z, pvalue = sum_test(values, generator())
@@ -466,8 +475,8 @@ def test_ties_with_the_published_sum_count_against_it() -> None:
 def test_places_have_the_chi_square_of_arithmetic_and_its_distribution() -> None:
     places = [(place, 4) for place, n in enumerate((30, 20, 25, 25)) for _ in range(n)]
     places += [(place, 2) for place, n in enumerate((60, 40)) for _ in range(n)]
-    found, freedom, pvalue = place_test(places, generator())
-    assert (found, freedom) == (pytest.approx((25 + 25) / 25 + (100 + 100) / 50), 4)
+    result, freedom, pvalue = place_test(places, generator())
+    assert (result, freedom) == (pytest.approx((25 + 25) / 25 + (100 + 100) / 50), 4)
     assert pvalue == pytest.approx(chi2.sf(6, 4), abs=0.02)
 
 
@@ -489,7 +498,7 @@ def test_the_level_of_holms_method_rejects_what_the_adjusted_pvalues_reject(n) -
     rng = np.random.default_rng(n)
     for pvalues in rng.beta(0.3, 1, (300, n)):
         level = holm_level(list(pvalues), 0.1)
-        rejected = [one <= 0.1 for one in adjusted_by_holm(list(pvalues))]
+        rejected = [adjusted <= 0.1 for adjusted in adjusted_by_holm(list(pvalues))]
         assert [pvalue <= level for pvalue in pvalues] == rejected
         for place in [place for place in range(n) if not rejected[place]]:
             for changed, expected in ((level * 0.999, True), (level * 1.001, False)):
@@ -505,21 +514,21 @@ LAYOUTS = st.integers(1, 4).flatmap(
 @given(LAYOUTS, st.randoms(use_true_random=False))
 def test_an_order_counts_by_the_mean_of_exp_score_over_layouts_and_all_orders_are_treated_alike(rows, rng) -> None:
     each = np.array(rows, dtype=float).T  # layouts by orders
-    found = np.array(averaged(each.ravel().tolist(), len(each)))
+    means = np.array(averaged(each.ravel().tolist(), len(each)))
     if len(each) == 1:
-        assert found.tolist() == each[0].tolist()
+        assert means.tolist() == each[0].tolist()
         return
-    by_hand = [(own - own.mean()) / own.std() if own.std() else 0 * own for own in each]
+    by_hand = [(row - row.mean()) / row.std() if row.std() else 0 * row for row in each]
     joined = np.log(np.mean(np.exp(by_hand), axis=0))
     size = joined.std() if joined.std() > 1e-9 else 1
-    assert found == pytest.approx(each.mean() + each.std(axis=1).mean() * (joined - joined.mean()) / size)
+    assert means == pytest.approx(each.mean() + each.std(axis=1).mean() * (joined - joined.mean()) / size)
     order = rng.sample(range(each.shape[1]), each.shape[1])
-    assert averaged(each[:, order].ravel().tolist(), len(each)) == pytest.approx(found[order])
+    assert averaged(each[:, order].ravel().tolist(), len(each)) == pytest.approx(means[order])
 
 
 def test_the_same_answers_in_each_layout_are_those_of_one() -> None:
-    own = [-3.0, -1.0, -2.5, -7.0]
-    assert averaged(own * 3, 3) == pytest.approx(own)
-    assert averaged_controls([*own, *[1.0, 2.0, 4.0, 8.0] * 2], 2) == pytest.approx([*own, 1, 2, 4, 8])
+    answers = [-3.0, -1.0, -2.5, -7.0]
+    assert averaged(answers * 3, 3) == pytest.approx(answers)
+    assert averaged_controls([*answers, *[1.0, 2.0, 4.0, 8.0] * 2], 2) == pytest.approx([*answers, 1, 2, 4, 8])
     assert averaged((), 3) == averaged_controls((), 3) == ()
-    assert all(math.isnan(one) for one in averaged([1.0, math.nan, 2.0, 3.0], 2))
+    assert all(math.isnan(mean) for mean in averaged([1.0, math.nan, 2.0, 3.0], 2))

@@ -40,7 +40,7 @@ def test_there_is_no_bound_where_the_control_shows_too_little(control: float, co
 def test_the_true_share_is_below_it_as_often_as_it_says(share: float) -> None:
     rng, n = np.random.default_rng(1), 20_000
     effects, controls = rng.normal(share * 0.8, 0.1, n), rng.normal(0.8, 0.12, n)
-    bounds = [ratio_at_most(one, 0.1, other, 0.12) for one, other in zip(effects, controls, strict=True)]
+    bounds = [ratio_at_most(effect, 0.1, other, 0.12) for effect, other in zip(effects, controls, strict=True)]
     covered = np.mean([math.isnan(bound) or bound >= share for bound in bounds])
     assert covered >= BOUND_LEVEL - 4 * math.sqrt(BOUND_LEVEL * (1 - BOUND_LEVEL) / n)
 

@@ -38,10 +38,10 @@ def of_draw(draw: str, pvalue: float = 0.5, log_evalue: float = 0.0, name: str =
 
 
 @given(st.floats(1e-12, 1), st.floats(1e-12, 1))
-def test_two_pvalues_are_combined_as_fishers_closed_form_says(one, other):
-    product = one * other
-    assert fisher([one]) == pytest.approx(one)
-    assert fisher([one, other]) == pytest.approx(product * (1 - math.log(product)))
+def test_two_pvalues_are_combined_as_fishers_closed_form_says(pvalue, other):
+    product = pvalue * other
+    assert fisher([pvalue]) == pytest.approx(pvalue)
+    assert fisher([pvalue, other]) == pytest.approx(product * (1 - math.log(product)))
 
 
 def test_a_pvalue_that_underflows_to_0_is_combined_as_the_smallest_number():
@@ -71,17 +71,17 @@ def test_one_test_of_each_draw_counts_and_a_test_of_no_draw_is_only_shown():
         of_draw(PLACE_DRAW, 0.5, math.nan),
         of_draw("", 1e-9, 30.0),
     ]
-    found = combined_test(tests)
-    assert found.names == (WORDING_DRAW, ORDER_DRAW, PLACE_DRAW)
-    assert found.pvalue == pytest.approx(fisher([0.02, 0.03, 0.5]))
-    assert found.log_evalue == pytest.approx(3.0)
+    combined = combined_test(tests)
+    assert combined.names == (WORDING_DRAW, ORDER_DRAW, PLACE_DRAW)
+    assert combined.pvalue == pytest.approx(fisher([0.02, 0.03, 0.5]))
+    assert combined.log_evalue == pytest.approx(3.0)
 
 
 def test_without_a_test_there_is_no_pvalue():
-    found = combined_test([SealedTest("option orders", ORDER_DRAW), of_draw("", 0.001)])
-    assert found.names == ()
-    assert math.isnan(found.pvalue)
-    assert math.isnan(found.log_evalue)
+    combined = combined_test([SealedTest("option orders", ORDER_DRAW), of_draw("", 0.001)])
+    assert combined.names == ()
+    assert math.isnan(combined.pvalue)
+    assert math.isnan(combined.log_evalue)
 
 
 # ---------------------------------------------------------------------- hits
@@ -92,7 +92,7 @@ def test_an_unseen_question_is_a_hit_at_most_as_often_as_its_null_rate_says_with
     """Over every version that might have been published."""
     hits = [hits_of("rule", [[scores[at], *scores[:at], *scores[at + 1 :]]], top) for at in range(len(scores))]
     (rate,) = hits[0].null_rates
-    assert sum(own.n_hits for own in hits) / len(scores) <= rate + 1e-12
+    assert sum(hit.n_hits for hit in hits) / len(scores) <= rate + 1e-12
 
 
 def test_the_first_sixth_of_24_orders_are_four_and_of_two_the_first():
@@ -150,9 +150,9 @@ def test_equal_rates_give_the_binomial_tail_and_no_questions_give_1() -> None:
 
 def test_the_mean_of_the_e_value_by_chance_is_1_and_less_if_hits_are_rarer() -> None:
     evalues = {hits: math.exp(hits_log_evalue(hits, RATES)) for hits in outcomes(5)}
-    assert math.fsum(probability(hits, RATES) * own for hits, own in evalues.items()) == pytest.approx(1)
+    assert math.fsum(probability(hits, RATES) * evalue for hits, evalue in evalues.items()) == pytest.approx(1)
     rarer = [0.9 * rate for rate in RATES]
-    assert math.fsum(probability(hits, rarer) * own for hits, own in evalues.items()) < 1
+    assert math.fsum(probability(hits, rarer) * evalue for hits, evalue in evalues.items()) < 1
 
 
 def test_the_e_value_is_the_mean_over_shares_of_the_likelihood_ratio() -> None:
@@ -205,13 +205,14 @@ def ceiling(hits: list[bool]) -> SealedTest:
 def test_a_model_is_rejected_by_no_more_keys_than_the_level_says(knows: int) -> None:
     """It answers one right option of each question, in any way; or none that is below `knows`."""
     for answered in KEYS:
-        found = [
-            ceiling([own == drawn and own >= knows for own, drawn in zip(answered, key, strict=True)]) for key in KEYS
+        results = [
+            ceiling([answer == drawn and answer >= knows for answer, drawn in zip(answered, key, strict=True)])
+            for key in KEYS
         ]
-        for level in {one.pvalue for one in found}:
-            assert sum(one.pvalue <= level for one in found) <= level * len(found) + 1e-9
-        assert sum(math.exp(one.log_evalue) for one in found) <= len(found) + 1e-9
+        for level in {result.pvalue for result in results}:
+            assert sum(result.pvalue <= level for result in results) <= level * len(results) + 1e-9
+        assert sum(math.exp(result.log_evalue) for result in results) <= len(results) + 1e-9
         if not knows:
-            assert sum(one.effect for one in found) == pytest.approx(0)
-            deviation = math.sqrt(sum(one.effect**2 for one in found) / len(found))
-            assert deviation == pytest.approx(found[0].effect_error)
+            assert sum(result.effect for result in results) == pytest.approx(0)
+            deviation = math.sqrt(sum(result.effect**2 for result in results) / len(results))
+            assert deviation == pytest.approx(results[0].effect_error)

@@ -26,7 +26,7 @@ def test_shuffled_questions_are_seldom_called_sorted() -> None:
     ("order", "name"),
     [(lambda drawn: sorted(drawn, key=len), "length"), (lambda drawn: sorted(drawn, reverse=True), "alphabet")],
 )
-def test_sorted_questions_are_told_by_what_they_are_sorted_by(order, name) -> None:
+def test_sorted_questions_are_reported_by_what_they_are_sorted_by(order, name) -> None:
     assert name in sorted_properties(shards(np.random.default_rng(1), order))
 
 

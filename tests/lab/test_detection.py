@@ -49,7 +49,7 @@ def test_the_control_form_is_asked_only_if_the_user_wants_it(
 ) -> None:
     done = audits(tmp_path, metadata=metadata).answered(["leakage_perm"])
     (line, *_) = done.lines("leakage_perm")
-    assert (line.question, len(fakes.asked)) == ("q0", n_requests)
+    assert (line.question, len(fakes.requests)) == ("q0", n_requests)
     assert len(line.loglikelihoods) == metadata.get("orders", 6)
     assert line.orders is not None
     assert len(line.orders.control) == (2 * 6 if metadata.get("control_form") else 0)
@@ -61,7 +61,7 @@ def test_an_audit_is_run_once_and_what_a_killed_one_has_answered_is_not_asked_ag
     score, n_before = fakes.score, 5
 
     def killed(context: str, continuation: str) -> float:
-        if len(fakes.asked) == n_before:
+        if len(fakes.requests) == n_before:
             raise KeyboardInterrupt
         return score(context, continuation)
 
@@ -70,10 +70,10 @@ def test_an_audit_is_run_once_and_what_a_killed_one_has_answered_is_not_asked_ag
         audits(tmp_path).answered(["leakage_perm"])
     monkeypatch.setattr(fakes, "score", staticmethod(score))
     audits(tmp_path).answered(["leakage_perm"])
-    assert len(fakes.asked) == 4 * 6
+    assert len(fakes.requests) == 4 * 6
     assert [place.name for place in tmp_path.iterdir()] == ["leakage_perm"]
     audits(tmp_path).answered(["leakage_perm", "leakage_shared_likelihood"][:1])
-    assert len(fakes.asked) == 4 * 6
+    assert len(fakes.requests) == 4 * 6
 
 
 def test_a_shard_is_named_by_its_first_question(fakes: type[NamedFake], tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_shard_is_named_by_its_first_question(fakes: type[NamedFake], tmp_path
 
 def test_a_reference_is_subtracted_and_not_asked_in_the_control_form(fakes: type[NamedFake], tmp_path: Path) -> None:
     reference = audits(tmp_path / "reference").answered(["leakage_perm"])
-    assert len(fakes.asked) == 4 * 6
+    assert len(fakes.requests) == 4 * 6
     against = audits(tmp_path, "b", references={"leakage_perm": reference.folder / "leakage_perm"})
     (line, *_) = against.answered(["leakage_perm"]).lines("leakage_perm")
     assert line.orders is not None

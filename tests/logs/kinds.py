@@ -20,7 +20,7 @@ from lm_eval_leakage.detectors.partial_orders import PairEvidence, StepwiseEvide
 from lm_eval_leakage.detectors.shared_likelihood import ShardEvidence
 from lm_eval_leakage.detectors.tail_answered import TailEvidence
 from lm_eval_leakage.detectors.wording_rank import WordingEvidence
-from lm_eval_leakage.harness.table import JudgedQuestion, known_rows
+from lm_eval_leakage.harness.table import JudgedQuestion, registered_rows
 from lm_eval_leakage.records import DeclaredRow, FillerAnswers, Skipped, Verdict
 from lm_eval_leakage.stats.pooling import SKIPPED
 
@@ -51,8 +51,8 @@ class Kind:
     @property
     def contributions(self) -> Mapping[str, float | None]:
         judged = JudgedQuestion(self.verdict, guards=self.guards)
-        known_rows()
-        return {name: judged.own_value(name) for name in self.rows}
+        registered_rows()
+        return {name: judged.value_in_row(name) for name in self.rows}
 
     @property
     def of_harness(self) -> dict[str, Any]:

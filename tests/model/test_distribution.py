@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 
 
 def done(*command: str | Path, **options) -> str:
-    """What the command prints; it must succeed."""
+    """Return what the command prints; it must succeed."""
     finished = subprocess.run([*command], capture_output=True, text=True, **options)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout
@@ -41,8 +41,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    (found,) = built.glob("*.whl")
-    return found
+    (file,) = built.glob("*.whl")
+    return file
 
 
 @pytest.fixture(scope="module")
@@ -55,29 +55,31 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done(binaries / "pip", "install", "--quiet", "--no-compile", "--no-deps", wheel, cwd=folder)
     (site,) = (folder / "env" / "lib").glob("python*/site-packages")
     for name in required(message_of(wheel).get_all("Requires-Dist", [])):
-        found = distribution(name)
-        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+        files = distribution(name)
+        for top in {file.parts[0] for file in files.files or ()} - {"..", "__pycache__"}:
             if not (site / top).exists():
-                (site / top).symlink_to(found.locate_file(top))
+                (site / top).symlink_to(files.locate_file(top))
     return binaries
 
 
 def required(requirements: Iterable[str]) -> set[str]:
     """The names of all distributions that must be installed for these requirements, with those that they require."""
-    found: set[tuple[str, ...]] = set()
+    names: set[tuple[str, ...]] = set()
 
     def add(text: str, extras: Iterable[str]) -> None:
-        one = Requirement(text)
-        key = (one.name, *sorted(one.extras))
-        if key in found or (one.marker and not any(one.marker.evaluate({"extra": extra}) for extra in extras)):
+        requirement = Requirement(text)
+        key = (requirement.name, *sorted(requirement.extras))
+        if key in names or (
+            requirement.marker and not any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
+        ):
             return
-        found.add(key)
-        for further in distribution(one.name).requires or ():
-            add(further, {"", *one.extras})
+        names.add(key)
+        for further in distribution(requirement.name).requires or ():
+            add(further, {"", *requirement.extras})
 
     for text in requirements:
         add(text, {""})
-    return {name for name, *_ in found}
+    return {name for name, *_ in names}
 
 
 def message_of(wheel: Path) -> Message:

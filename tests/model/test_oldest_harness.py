@@ -22,9 +22,9 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, f"lm-eval=={version}"]
     subprocess.run(pip, check=True)
     environment = os.environ | {"PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
-    told = "from importlib.metadata import version; import lm_eval; print(version('lm_eval'), lm_eval.__file__)"
-    found = subprocess.run([sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.startswith(f"{version} {folder}")
+    code = "from importlib.metadata import version; import lm_eval; print(version('lm_eval'), lm_eval.__file__)"
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout.startswith(f"{version} {folder}")
     return environment
 
 

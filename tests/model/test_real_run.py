@@ -20,7 +20,7 @@ N = 2
 
 @pytest.fixture(scope="module")
 def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict]]:
-    """What `lm-eval-leakage --tasks fresh_leakage_perm` prints and logs."""
+    """Return what `lm-eval-leakage --tasks fresh_leakage_perm` prints and logs."""
     return audited(model, "lm-eval-leakage", "hf", tmp_path_factory.mktemp("out"))
 
 
@@ -54,9 +54,9 @@ def test_logged_loglikelihoods_are_the_models_own(run, model: Path) -> None:
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     line = run[1][0]
     for index in (0, 7, 23):
-        asked = line["arguments"][f"gen_args_{index}"]
-        whole = tokenizer(asked["arg_0"] + asked["arg_1"], return_tensors="pt")["input_ids"]
-        n_context = len(tokenizer(asked["arg_0"])["input_ids"])
+        arguments = line["arguments"][f"gen_args_{index}"]
+        whole = tokenizer(arguments["arg_0"] + arguments["arg_1"], return_tensors="pt")["input_ids"]
+        n_context = len(tokenizer(arguments["arg_0"])["input_ids"])
         with torch.no_grad():
             logprobs = network(whole).logits.log_softmax(-1)[0, :-1].gather(1, whole[0, 1:, None])[:, 0]
         assert float(line["resps"][index][0][0]) == pytest.approx(float(logprobs[n_context - 1 :].sum()), abs=1e-3)
@@ -80,12 +80,12 @@ def test_plain_lm_eval_with_the_hook_gives_the_same_answers_and_verdicts_by_a_pr
     assert [row for row in printed.splitlines() if row.startswith("|")] == [
         row for row in run[0].splitlines() if row.startswith("|")
     ]
-    for ours, own in zip(lines, run[1], strict=True):
-        assert ours["doc_hash"] == own["doc_hash"]
-        assert ours["flagged"] == own["flagged"]
-        for (found,), (expected,) in zip(ours["resps"], own["resps"], strict=True):
-            assert float(found[0]) == pytest.approx(float(expected[0]), abs=1e-3)
-            assert found[1] == expected[1]
+    for ours, plain_line in zip(lines, run[1], strict=True):
+        assert ours["doc_hash"] == plain_line["doc_hash"]
+        assert ours["flagged"] == plain_line["flagged"]
+        for (value,), (expected,) in zip(ours["resps"], plain_line["resps"], strict=True):
+            assert float(value[0]) == pytest.approx(float(expected[0]), abs=1e-3)
+            assert value[1] == expected[1]
 
 
 @pytest.mark.skipif(slows_down(torch.bfloat16, torch.device("cpu")), reason="minutes on a processor without AVX-512")
@@ -98,11 +98,11 @@ def test_a_prefix_tree_in_bfloat16_strays_no_further_than_hf(run, model: Path) -
     lines = run[1][:N]
     pairs = [tuple(line["arguments"][f"gen_args_{index}"].values()) for line in lines for index in range(24)]
     exact = [float(response[0][0]) for line in lines for response in line["resps"][:24]]
-    asked = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
+    instances = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
 
     def noise(lm: HFLM) -> float:
-        found = lm.loglikelihood(asked, disable_tqdm=True)
-        return sum((value - true) ** 2 for (value, _), true in zip(found, exact, strict=True)) ** 0.5
+        values = lm.loglikelihood(instances, disable_tqdm=True)
+        return sum((value - true) ** 2 for (value, _), true in zip(values, exact, strict=True)) ** 0.5
 
     arguments = {"pretrained": str(model), "dtype": "bfloat16", "device": "cpu"}
     by_chance = 1.1  # the root mean square over 48 texts of two questions

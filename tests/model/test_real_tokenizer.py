@@ -23,8 +23,8 @@ def test_joined_tokens_of_a_real_tokenizer_are_those_of_the_whole_text(model: Pa
     texts = ["".join(["Which of these?\n", *order]) for order in itertools.permutations(LETTERED, 3)]
     texts += [f"{before}the Earth{between}{after} is" for before, between, after in itertools.permutations(PIECES, 3)]
     for special in (None, False):
-        asked = {} if special is None else {"add_special_tokens": special}
-        found = encoded_by_lines(tokenizer, cut, [*dict.fromkeys(texts[:: max(1, len(texts) // 6000)])], special)
-        assert len(found) > 1000
-        for text, tokens in found.items():
-            assert tokens_in(tokens).tolist() == tokenizer.encode(text, **asked), text
+        options = {} if special is None else {"add_special_tokens": special}
+        encoded = encoded_by_lines(tokenizer, cut, [*dict.fromkeys(texts[:: max(1, len(texts) // 6000)])], special)
+        assert len(encoded) > 1000
+        for text, tokens in encoded.items():
+            assert tokens_in(tokens).tolist() == tokenizer.encode(text, **options), text

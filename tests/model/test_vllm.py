@@ -69,12 +69,12 @@ def loaded(folder: Path, **arguments: Any) -> Any:
     return VLLMPrefixTreeLM(pretrained=model, **(chosen | arguments))
 
 
-def asked(method: str, some: list[Any]) -> list[Instance]:
-    return [Instance(method, {}, one, index) for index, one in enumerate(some)]
+def instances(method: str, some: list[Any]) -> list[Instance]:
+    return [Instance(method, {}, arguments, index) for index, arguments in enumerate(some)]
 
 
 def as_vllm(lm: Any, method: str, requests: list[Instance], monkeypatch: Any) -> list[Any]:
-    """What the harness's own code returns on the same engine."""
+    """Return what the harness's own code returns on the same engine."""
     with monkeypatch.context() as patch:
         patch.setattr(lm, "_scorer", None)
         return getattr(lm, method)(requests, disable_tqdm=True)
@@ -82,7 +82,7 @@ def as_vllm(lm: Any, method: str, requests: list[Instance], monkeypatch: Any) ->
 
 @pytest.mark.parametrize("pairs", [ORDERS, FIVE_SHOT, EDGES], ids=["orders", "five-shot", "edges"])
 def test_log_likelihoods_are_those_of_vllm_to_the_last_bit(lm, pairs, monkeypatch) -> None:
-    requests = asked("loglikelihood", pairs)
+    requests = instances("loglikelihood", pairs)
     expected = as_vllm(lm, "loglikelihood", requests, monkeypatch)
     assert lm._scorer is not None, "the engine passed the check at its start"
     before = lm._scorer.n_cached, lm._scorer.n_holes
@@ -98,7 +98,7 @@ def test_an_engine_that_interrupts_requests_gives_the_same_answers(tmp_path: Pat
     pool = lm.model.llm_engine.engine_core.engine_core.scheduler.kv_cache_manager.block_pool
     n_kept = 20
     pool.get_new_blocks(pool.get_num_free_blocks() - n_kept)
-    requests = asked("loglikelihood", [*ORDERS, *EDGES, *((letter * 450, " end") for letter in "KLMN")])
+    requests = instances("loglikelihood", [*ORDERS, *EDGES, *((letter * 450, " end") for letter in "KLMN")])
     expected = as_vllm(lm, "loglikelihood", requests, monkeypatch)
     assert lm.loglikelihood(requests, disable_tqdm=True) == expected
     assert "the engine interrupted requests" in caplog.text
@@ -108,4 +108,4 @@ def test_without_a_prefix_cache_scoring_is_that_of_vllm_with_one_line(tmp_path: 
     lm = loaded(tmp_path, enable_prefix_caching=False)
     (line,) = [text for text in caplog.messages if text.startswith("vllm-prefix-tree")]
     assert "this engine has no prefix cache" in line
-    assert len(lm.loglikelihood(asked("loglikelihood", ORDERS[:2]), disable_tqdm=True)) == 2
+    assert len(lm.loglikelihood(instances("loglikelihood", ORDERS[:2]), disable_tqdm=True)) == 2

@@ -161,7 +161,7 @@ def test_a_digest_ignores_case_punctuation_white_space_and_the_order_of_options(
     assert (text_digest(Question("x", stem, options)) == text_digest(PLAIN)) is same
 
 
-def test_options_of_signs_alone_are_told_apart() -> None:
+def test_options_of_signs_alone_are_kept_apart() -> None:
     plus, minus = (Question("x", "Which sign?", (sign, "=")) for sign in ("+", "-"))
     assert text_digest(plus) != text_digest(minus)
 

@@ -40,7 +40,7 @@ ENOUGH, LITTLE = ((1, 0.5), (3, 0.2)), ((1, 0.9), (3, 0.5))  # may have been see
 
 
 def verdict(pvalue: float, **changes: Any) -> DataVerdict:
-    """On 100 questions with written orders, by the model's own control."""
+    """Return a verdict on 100 questions with written orders, by the model's own control."""
     tested = OrderSum(100, pvalue, mean=0.5, mean_error=0.1)
     usual = DataVerdict(Basis.CONTROL, OrderStatus.WRITTEN, 100, 100, tested, at_most=ENOUGH, natural=(0.0, 0.05))
     return replace(usual, **changes)

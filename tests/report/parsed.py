@@ -40,7 +40,7 @@ class Parsed(HTMLParser):
 
     @property
     def text(self) -> str:
-        """What is read aloud: white space as one blank, scripts and styles left out."""
+        """Return what is read aloud: white space as one blank, scripts and styles left out."""
         return " ".join("".join(text for tag, text in self.texts if tag not in {"script", "style"}).split())
 
     @property
@@ -48,15 +48,15 @@ class Parsed(HTMLParser):
         return [str(attributes["id"]) for _, attributes in self.elements if "id" in attributes]
 
     def heads(self) -> list[str]:
-        """Of all tables but those of the charts' numbers."""
+        """Return the headings of all tables but those of the charts' numbers."""
         return [text.strip() for tag, text in self.texts if tag == "th" and text.strip()]
 
     def data(self) -> list[Any]:
-        """Of the first model's flagged questions; the page's own script stands last."""
+        """Return the data of the first model's flagged questions; the page's own script stands last."""
         scripts = [text for tag, text in self.texts if tag == "script"]
-        found = json.loads(scripts[0])
-        assert isinstance(found, list)
-        return found
+        data = json.loads(scripts[0])
+        assert isinstance(data, list)
+        return data
 
 
 UNREAD = {"script", "style", "noscript", "title"}

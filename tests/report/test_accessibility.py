@@ -29,17 +29,17 @@ LONG = "organisation/" + "a-very-long-name-" * 4
 def two_models() -> list[Annotation]:
     """Every part of a page, twice: verdicts of each kind, groups, choice confusion, other detectors, problems."""
     orders = OrderAnswers((), "written", control=(-10.0, *[-9.0] * 3, *[-12.0] * 20))
-    found = [audited(i, rank=1 + i % 4, margin=3.0 - i % 4, orders=orders) for i in range(12)]
-    found += [audited(i, rank=1 + i % 4, benchmark="t1") for i in range(12, 24)]
+    questions = [audited(i, rank=1 + i % 4, margin=3.0 - i % 4, orders=orders) for i in range(12)]
+    questions += [audited(i, rank=1 + i % 4, benchmark="t1") for i in range(12, 24)]
     arms = {"accuracy_original": Estimate(0.4, 0.02, 0.36, 0.44), "accuracy_generalized": HALF}
     other = DetectorValue("published_rotation", "flagged_rate", 9, HALF, 0.25, 0.5)
     rows = [row(f"t{i}", verdict=verdict, **arms) for i, verdict in enumerate(OF_WORD.values())]
     rows += [row("g", "group", others=(other,)), row("g_a", group="g")]
     return [
         annotation(
-            *found,
-            rows=tuple(replace(one, model=model) for one in rows),
-            questions=tuple(answered(one, 1.0) for one in found),
+            *questions,
+            rows=tuple(replace(question, model=model) for question in rows),
+            questions=tuple(answered(question, 1.0) for question in questions),
             model=model,
             problems=(Problem("a log ends early.", Path("samples.jsonl")),),
             origins={"lm_eval": ["0.4.13"]},
@@ -59,7 +59,7 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing_serious_at_any_width_in_light_and_in_dark(browser, tmp_path, name) -> None:
     place = written(tmp_path, PAGES[name]())
-    found = {}
+    violations = {}
     for width in (360, 1280, 1920):
         for scheme in ("light", "dark"):
             width_is(browser, width)
@@ -70,12 +70,13 @@ def test_axe_finds_nothing_serious_at_any_width_in_light_and_in_dark(browser, tm
             result = browser.execute_async_script(RUN)
             assert result["testEngine"]["name"] == "axe-core"
             assert len(result["passes"]) > 20
-            found[width, scheme] = [
-                f"{one['impact']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in result["violations"]
+            violations[width, scheme] = [
+                f"{violation['impact']}: {violation['help']}: {violation['nodes'][0]['html'][:200]}"
+                for violation in result["violations"]
             ]
     width_is(browser, 1280)
     scheme_is(browser, "")
-    assert not any(found.values()), found
+    assert not any(violations.values()), violations
 
 
 @pytest.mark.parametrize("width", [1280, 1920])

@@ -30,9 +30,9 @@ pytestmark = needs_browser
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """60 flagged questions, of which 7 of chemistry; one has hostile text, one a long one."""
-    found = [audited(i, margin=60.0 - i, subject="chemistry" if i % 9 == 0 else "anatomy") for i in range(60)]
-    found[0] = audited(0, margin=90.0, subject="chemistry", question=EVIL, options=(EVIL, "b", "c", "d"))
-    found[1] = audited(1, margin=80.0, n_orders=120, question="long " * 1000)
+    flagged = [audited(i, margin=60.0 - i, subject="chemistry" if i % 9 == 0 else "anatomy") for i in range(60)]
+    flagged[0] = audited(0, margin=90.0, subject="chemistry", question=EVIL, options=(EVIL, "b", "c", "d"))
+    flagged[1] = audited(1, margin=80.0, n_orders=120, question="long " * 1000)
     rows = [
         row(
             name,
@@ -43,9 +43,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
         )
         for name, rate in zip(NAMES, RATES, strict=True)
     ]
-    questions = tuple(answered(one, 1.0, "m_a") for one in found)
+    questions = tuple(answered(row, 1.0, "m_a") for row in flagged)
     long_name = "organisation/" + "a-very-long-name-" * 4
-    made = annotation(*found, rows=tuple(rows), questions=questions, model=long_name)
+    made = annotation(*flagged, rows=tuple(rows), questions=questions, model=long_name)
     return written(tmp_path_factory.mktemp("report"), page.render_page([made]))
 
 
@@ -58,7 +58,8 @@ def find_all(browser: Any, selector: str) -> list[Any]:
 
 
 def opened(browser: Any, place: int) -> Any:
-    """The question at that place of the list, when its body is there: browsers tell of an opening a little later."""
+    """Return the question at that place of the list, when its body is there: browsers report an opening a little
+    later."""
     item = find_all(browser, ".questions > li")[place]
     item.find_element(By.TAG_NAME, "summary").click()
     WebDriverWait(browser, 10).until(lambda _: item.find_elements(By.CSS_SELECTOR, ".body"))
@@ -189,7 +190,7 @@ def test_every_target_of_a_click_is_24_pixels_wide_and_high(browser, report, wid
 def of_one_benchmark(model: str) -> Annotation:
     """Return an inconclusive verdict with 20 flagged questions."""
     whole = two_verdicts()
-    return replace(whole, model=model, rows=tuple(replace(one, model=model) for one in whole.rows[:1]))
+    return replace(whole, model=model, rows=tuple(replace(row, model=model) for row in whole.rows[:1]))
 
 
 N_WORDS = """

@@ -45,8 +45,11 @@ def bars(histogram, kind: str) -> list[dict[str, float]]:
     template = '{% from "charts.html.j2" import bars %}{{ bars(chart, "b", "m") }}'
     page = environment().from_string(template).render(chart=histogram)
     shapes = re.findall(rf'<(?:rect|path) class="{kind}[^>]*>', page.partition('role="img"')[2])
-    told = [re.sub(r"translate\(([\d.]+) ([\d.]+)\)", r'x="\1" y="\2"', one) for one in shapes]
-    return [{key: float(own) for key, own in re.findall(r'\b(x|y|width|height)="([\d.-]+)"', one)} for one in told]
+    rectangles = [re.sub(r"translate\(([\d.]+) ([\d.]+)\)", r'x="\1" y="\2"', shape) for shape in shapes]
+    return [
+        {key: float(value) for key, value in re.findall(r'\b(x|y|width|height)="([\d.-]+)"', shape)}
+        for shape in rectangles
+    ]
 
 
 def ranked(place: int) -> tuple[float, ...]:
@@ -60,8 +63,8 @@ def controlled(place: int, control: int, **changes):
 
 
 def test_bars_are_stacked_in_proportion_and_a_count_in_the_control_form_stands_as_high_as_bars_of_that_count() -> None:
-    found = [controlled(1, 2)] * 20 + [controlled(2, 2)] * 10 + [audited(rank=1, guards=("letters",))] * 10
-    (histogram,), _ = rank_histograms(found)
+    questions = [controlled(1, 2)] * 20 + [controlled(2, 2)] * 10 + [audited(rank=1, guards=("letters",))] * 10
+    (histogram,), _ = rank_histograms(questions)
     (unguarded, second), (guarded,) = bars(histogram, "bar series-0"), bars(histogram, "bar series-1")
     none, thirty, *_ = bars(histogram, "compared")
     assert unguarded["height"] == pytest.approx(2 * guarded["height"], abs=0.02)
@@ -77,9 +80,9 @@ def test_everything_is_within_the_drawing() -> None:
     (histogram,), _ = rank_histograms([audited(rank=1 + i % 120, n_orders=120) for i in range(500)])
     shapes = bars(histogram, "bar") + bars(histogram, "band")
     assert len(shapes) == 48
-    for one in shapes:
-        assert 0 <= one["x"] <= one["x"] + one["width"] <= WIDTH
-        assert 0 <= one["y"] <= one["y"] + one["height"] <= HEIGHT
+    for shape in shapes:
+        assert 0 <= shape["x"] <= shape["x"] + shape["width"] <= WIDTH
+        assert 0 <= shape["y"] <= shape["y"] + shape["height"] <= HEIGHT
 
 
 def dots(*rows: Dots) -> DotChart:
@@ -130,37 +133,37 @@ def test_a_bar_counts_its_ranks_and_those_of_the_questions_without_a_guard_in_wh
     n_orders, compared, by_reference
 ) -> None:
     rng = Random(n_orders)
-    places, found, ranks = compared or range(n_orders), [], []
+    places, questions, ranks = compared or range(n_orders), [], []
 
     def drawn(n: int) -> tuple[float, ...]:
-        """With ties."""
+        """Return log-likelihoods with ties."""
         return tuple(-float(rng.randrange(20)) for _ in range(n))
 
     def rank_of_first(values) -> int:
         return sum(value >= values[0] for value in values)
 
     for number in range(60):
-        own, reference = drawn(n_orders), drawn(n_orders) if by_reference else ()
-        orders = OrderAnswers(own, "written", False, drawn(2 * len(places)), reference, compared=compared)
+        loglikelihoods, reference = drawn(n_orders), drawn(n_orders) if by_reference else ()
+        orders = OrderAnswers(loglikelihoods, "written", False, drawn(2 * len(places)), reference, compared=compared)
         guards = ("in_order",) if number % 3 == 0 else ()
-        found.append(audited(rank=rank_of_first(own), n_orders=n_orders, orders=orders, guards=guards))
+        questions.append(audited(rank=rank_of_first(loglikelihoods), n_orders=n_orders, orders=orders, guards=guards))
         other = [reference[place] for place in places] if by_reference else orders.control[: len(places)]
-        ranks.append((rank_of_first([own[place] for place in places]), rank_of_first(other), bool(guards)))
-    (histogram,), _ = rank_histograms([*found, audited(rank=1, n_orders=len(places))])
+        ranks.append((rank_of_first([loglikelihoods[place] for place in places]), rank_of_first(other), bool(guards)))
+    (histogram,), _ = rank_histograms([*questions, audited(rank=1, n_orders=len(places))])
     ranks.append((1, 0, False))  # which was not asked in what the others are compared with
     assert histogram.title == f"Rank among {len(places)} orders"
     assert len(histogram.bins) == min(24, len(places))
     for bar in histogram.bins:
-        own = [guarded for rank, _, guarded in ranks if bar.low < rank <= bar.high]
-        assert bar.counts == (own.count(False), own.count(True))
+        loglikelihoods = [guarded for rank, _, guarded in ranks if bar.low < rank <= bar.high]
+        assert bar.counts == (loglikelihoods.count(False), loglikelihoods.count(True))
         assert bar.compared == sum(bar.low < rank <= bar.high and not guarded for _, rank, guarded in ranks)
         assert bar.label == (f"{bar.low + 1}–{bar.high}" if n_orders == 120 else str(bar.high))
         assert bar.expected.value == pytest.approx(61 * (bar.high - bar.low) / len(places))
-    both = [(own, other) for own, other, guarded in ranks[:-1] if not guarded]
-    first = [sum(one[place] == 1 for one in both) for place in (0, 1)]
+    both = [(loglikelihoods, other) for loglikelihoods, other, guarded in ranks[:-1] if not guarded]
+    first = [sum(pair_of_ranks[place] == 1 for pair_of_ranks in both) for place in (0, 1)]
     what = "by the reference model" if by_reference else "without the question, in words"
-    told = f"Rank 1: {first[0]} of 40 questions without a guard, {first[1]} {what}; "
-    assert histogram.summary == f"{told}{40 / len(places):.1f} by chance."
+    sentence = f"Rank 1: {first[0]} of 40 questions without a guard, {first[1]} {what}; "
+    assert histogram.summary == f"{sentence}{40 / len(places):.1f} by chance."
 
 
 def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
@@ -173,8 +176,8 @@ def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
 
 
 def test_each_number_of_orders_has_a_chart_of_its_own_and_few_questions_have_none() -> None:
-    found = [audited(n_orders=120)] * 30 + [audited()] * 40 + [audited(n_orders=6)] * 3
-    drawn, undrawn = rank_histograms(found)
+    questions = [audited(n_orders=120)] * 30 + [audited()] * 40 + [audited(n_orders=6)] * 3
+    drawn, undrawn = rank_histograms(questions)
     assert [histogram.n for histogram in drawn] == [40, 30]
     assert undrawn == [(6, 3)]
 
@@ -198,8 +201,8 @@ def test_margins_are_counted_on_their_side_of_zero() -> None:
 
 @pytest.mark.parametrize("huge", [1e6, 1e300, math.inf])
 def test_one_huge_margin_is_in_the_last_bar_and_does_not_hide_the_others(huge) -> None:
-    found = [audited(margin=float(i % 5), flagged=True) for i in range(999)] + [audited(margin=huge, flagged=True)]
-    histogram = margin_histogram(found)
+    questions = [audited(margin=float(i % 5), flagged=True) for i in range(999)] + [audited(margin=huge, flagged=True)]
+    histogram = margin_histogram(questions)
     assert histogram.n == 1000
     assert len([bin_ for bin_ in histogram.bins if sum(bin_.counts) >= 199]) == 5
 

@@ -17,13 +17,13 @@ def judged(model: str, mean: float = 0.5, **changes):
 
 
 def test_preferences_are_drawn_where_all_verdicts_rest_on_the_same() -> None:
-    found = comparison([judged("A"), judged("B", 0.1)])
-    first, second = found.marks
+    chart = comparison([judged("A"), judged("B", 0.1)])
+    first, second = chart.marks
     # 0.5 ± 1.96 * 0.1
     assert first.title == "A (none found), preference: 0.500 [0.304, 0.696]"
     assert first.x - second.x == pytest.approx((first.x2 - first.x1) * 0.4 / 0.392, rel=0.01)
-    assert found.title == "Preference for the published orders"
-    assert found.caption == "Compared with two control forms, which break memory. Dashed: what clean models reach."
+    assert chart.title == "Preference for the published orders"
+    assert chart.caption == "Compared with two control forms, which break memory. Dashed: what clean models reach."
     by_orders = comparison([judged("A", basis=Basis.ORDERS)])
     assert by_orders.caption == "Compared with other orders of the same options. Dashed: no preference."
 
@@ -32,13 +32,13 @@ def test_flags_are_drawn_where_verdicts_rest_on_different_things_or_have_no_test
     assert comparison([row(verdict=UNDECIDED), row()]).title == "Share of questions flagged"
     rows = [judged("A"), judged("B", basis=Basis.REFERENCE)]
     assert common_basis(rows) == ""
-    found = comparison(rows)
-    assert found.title == "Share of questions flagged"
-    assert [mark.title for mark in found.marks] == [
+    chart = comparison(rows)
+    assert chart.title == "Share of questions flagged"
+    assert [mark.title for mark in chart.marks] == [
         "A (none found), flagged: 0.250 [0.170, 0.340]",
         "B (none found), flagged: 0.250 [0.170, 0.340]",
     ]
-    assert len(found.chances) == 2
+    assert len(chart.chances) == 2
 
 
 def test_without_verdicts_and_flags_there_is_nothing_to_draw() -> None:
@@ -50,25 +50,25 @@ def test_without_verdicts_and_flags_there_is_nothing_to_draw() -> None:
 
 def test_labels_are_as_short_as_the_rows_allow() -> None:
     def labels(*rows):
-        return [one.shortened for one in comparison(rows).rows]
+        return [row.shortened for row in comparison(rows).rows]
 
-    one, other = judged("A"), judged("B")
-    assert labels(one, other) == ["A", "B"]
-    assert labels(one, replace(one, task="arc")) == ["mmlu", "arc"]
-    assert labels(one, replace(other, task="arc")) == ["A, mmlu", "B, arc"]
+    label, other = judged("A"), judged("B")
+    assert labels(label, other) == ["A", "B"]
+    assert labels(label, replace(label, task="arc")) == ["mmlu", "arc"]
+    assert labels(label, replace(other, task="arc")) == ["A, mmlu", "B, arc"]
 
 
 def test_of_many_rows_the_first_are_drawn_and_that_is_said() -> None:
-    found = comparison([judged(f"M{i}") for i in range(MOST_ROWS + 9)])
-    assert len(found.marks) == MOST_ROWS
-    assert found.caption.endswith(f"The {MOST_ROWS} most suspicious rows of {MOST_ROWS + 9}.")
+    chart = comparison([judged(f"M{i}") for i in range(MOST_ROWS + 9)])
+    assert len(chart.marks) == MOST_ROWS
+    assert chart.caption.endswith(f"The {MOST_ROWS} most suspicious rows of {MOST_ROWS + 9}.")
 
 
 # ---------------------------------------------------------------------- as a drawing of its own
 
 
 def plotted() -> Plot:
-    rows = [replace(row(f"t<{i}>&", model="M"), verdict=found) for i, found in enumerate(OF_WORD.values())]
+    rows = [replace(row(f"t<{i}>&", model="M"), verdict=verdict) for i, verdict in enumerate(OF_WORD.values())]
     return comparison_plot([annotation(rows=tuple(rows))])
 
 

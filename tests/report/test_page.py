@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.flagged_questions import LONGEST_ENTRY, list_flagged, n_bytes
+from lm_eval_leakage.results.flagged_questions import list_flagged, n_bytes
 from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.verdict import VerdictWord
@@ -22,8 +22,8 @@ EVIL = "<script>alert(1)</script></script>{{ 7*7 }}{% raw %}\"onload='x'<!--&amp
 
 
 def usual(**changes) -> Annotation:
-    found = [audited(i, rank=1 + i % 24) for i in range(48)]  # of which 2 are flagged
-    return annotation(*found, questions=tuple(answered(one, 1.0) for one in found), **changes)
+    questions = [audited(i, rank=1 + i % 24) for i in range(48)]  # of which 2 are flagged
+    return annotation(*questions, questions=tuple(answered(question, 1.0) for question in questions), **changes)
 
 
 def test_a_page_asks_for_nothing() -> None:
@@ -54,7 +54,7 @@ def test_the_policy_lets_only_our_script_and_style_run() -> None:
 
 def test_texts_of_data_sets_and_models_are_escaped() -> None:
     evil = audited(question=EVIL, options=(EVIL, "b"), subject=EVIL, benchmark=EVIL, guards=(EVIL,))
-    found = annotation(
+    annotation_of_evil = annotation(
         evil,
         model=EVIL,
         detector=EVIL,
@@ -62,7 +62,7 @@ def test_texts_of_data_sets_and_models_are_escaped() -> None:
         problems=(Problem(EVIL, Path("a<b>")),),
         origins={EVIL: [EVIL]},
     )
-    page = render_page([found, usual()])
+    page = render_page([annotation_of_evil, usual()])
     parsed = Parsed(page)
     assert [attributes for tag, attributes in parsed.elements if tag == "script"] == [
         {"type": "application/json"},
@@ -81,7 +81,7 @@ def test_full_mmlu_with_every_question_flagged_stays_below_5_mb() -> None:
     text = "What is the capital of 水 & <b>? " * 16
     many = [audited(i, margin=i / 100, question=text[:500]) for i in range(14_042)]
     rows = tuple(row(f"mmlu_{i}") for i in range(70))
-    page = render_page([annotation(*many, rows=rows, questions=tuple(answered(one, 1.0) for one in many))])
+    page = render_page([annotation(*many, rows=rows, questions=tuple(answered(question, 1.0) for question in many))])
     assert len(page.encode()) < 5_000_000
     n_listed = len(Parsed(page).data())
     assert n_listed > 3_000
@@ -97,7 +97,7 @@ def test_several_models_share_the_space_by_need() -> None:
 
 
 def cell_of(page: str, column: str, line: int = 0, table: str = "benchmarks") -> str:
-    """In one row of a table, by default the first of the first."""
+    """Return a cell in one row of a table, by default the first of the first."""
     start = page.index('<table class="sortable">', page.index(f'id="{table}"'))
     source = page[start : page.index("</table>", start)]
     heads = [re.sub("<.*?>", "", head) for head in re.findall(r"<th scope=\"col\".*?</th>", source)]
@@ -144,9 +144,9 @@ def test_what_decides_is_a_pvalue_or_a_ratio_and_a_bound_is_shown_as_one() -> No
         row("c", verdict=UNDECIDED),
     )
     page = render_page([annotation(rows=rows)])
-    found = [cell_of(page, "p or ratio", line) for line in range(3)]
+    cells = [cell_of(page, "p or ratio", line) for line in range(3)]
     after = "after adjustment for 3 verdicts"
-    assert found == [f"p ≤ 1e-13 ≤ 3e-13 {after}", f"p = 0.1 0.2 {after}", "ratio 1.5 at least 1.2"]
+    assert cells == [f"p ≤ 1e-13 ≤ 3e-13 {after}", f"p = 0.1 0.2 {after}", "ratio 1.5 at least 1.2"]
     assert [cell_of(page, head, 0, "rows") for head in ("p", "p adjusted")] == ["≤ 1e-13", "≤ 3e-13"]
     keys = [float(key) for key in re.findall(r'<td data-order="([\d.e-]+)"><span class="value">(?:p|ratio) ', page)]
     assert keys == sorted(keys)
@@ -157,25 +157,25 @@ def test_of_fewer_than_ten_flagged_questions_nothing_is_claimed() -> None:
     about = {"gap": HALF, "gap_adjusted": HALF, "gap_pvalue": 0.01, "strong_rate": HALF, "accuracy_flagged": HALF}
     claims = {"gap", "gap within strata", "p of gap", "flagged and right", "accuracy, flagged"}
     for n_flagged in (9, 10):
-        found = [audited(i, rank=1 if i < n_flagged else 2) for i in range(100)]
-        own = row(flagged_rate=Estimate(n_flagged / 100, 0.03), **about)
-        parsed = Parsed(render_page([annotation(*found, rows=(own,))]))
+        questions = [audited(i, rank=1 if i < n_flagged else 2) for i in range(100)]
+        row_of_task = row(flagged_rate=Estimate(n_flagged / 100, 0.03), **about)
+        parsed = Parsed(render_page([annotation(*questions, rows=(row_of_task,))]))
         assert claims & set(parsed.heads()) == (claims if n_flagged == 10 else set())
         assert ("mmlu: margin of the published order" in parsed.text) is (n_flagged == 10)
         assert f"{n_flagged} questions flagged by max_order" in parsed.text
 
 
 def test_ranks_and_margins_are_drawn_for_each_benchmark_the_most_suspicious_first() -> None:
-    found = [audited(i, rank=1) for i in range(12)] + [audited(i, rank=2, benchmark="arc") for i in range(30)]
-    found += [audited(i, rank=1, benchmark="cmmlu_law") for i in range(7)]
+    questions = [audited(i, rank=1) for i in range(12)] + [audited(i, rank=2, benchmark="arc") for i in range(30)]
+    questions += [audited(i, rank=1, benchmark="cmmlu_law") for i in range(7)]
     rows = (
         row("mmlu", verdict=verdict(0.3)),
         row("arc", verdict=verdict(2e-5)),
         row("cmmlu", "group", verdict=verdict(0.6)),
         row("cmmlu_law", group="cmmlu"),
     )
-    parsed = Parsed(render_page([annotation(*found, rows=rows)]))
-    labels = [one.get("aria-label", "") for tag, one in parsed.elements if tag == "svg"]
+    parsed = Parsed(render_page([annotation(*questions, rows=rows)]))
+    labels = [attributes.get("aria-label", "") for tag, attributes in parsed.elements if tag == "svg"]
     assert [label.partition(".")[0] for label in labels if "questions" in label] == [
         "arc: rank among 24 orders; 30 questions",
         "mmlu: rank among 24 orders; 12 questions",
@@ -196,8 +196,8 @@ def entries(*audited_questions, budget=PLENTY, **changes):
 def test_of_the_flagged_questions_the_highest_score_is_first_and_an_undefined_one_last() -> None:
     scores = [1.0, None, 3.0, math.nan, 2.0]
     flagged = [audited(i, score=score, question=str(i)) for i, score in enumerate(scores)]
-    found = entries(*flagged, audited(5, rank=2), audited(6, flagged=None))
-    assert [entry["q"] for entry in found] == ["2", "4", "0", "1", "3"]
+    questions = entries(*flagged, audited(5, rank=2), audited(6, flagged=None))
+    assert [entry["q"] for entry in questions] == ["2", "4", "0", "1", "3"]
 
 
 def test_loglikelihoods_have_two_decimals_and_no_nan() -> None:
@@ -207,25 +207,30 @@ def test_loglikelihoods_have_two_decimals_and_no_nan() -> None:
 
 
 def test_the_answers_of_all_runs_are_listed_once_each() -> None:
-    one = audited()
+    question = audited()
     rows = (row("mmlu"), row("mmlu_cot"))
-    questions = (answered(one, 1.0), answered(one, 1.0), answered(one, 0.0, "mmlu_cot"), answered(one, 0.5, "other"))
-    (entry,) = entries(one, rows=rows, questions=questions)
+    questions = (
+        answered(question, 1.0),
+        answered(question, 1.0),
+        answered(question, 0.0, "mmlu_cot"),
+        answered(question, 0.5, "other"),
+    )
+    (entry,) = entries(question, rows=rows, questions=questions)
     assert entry["r"] == ["answered correctly in mmlu", "answered incorrectly in mmlu_cot", "not scored in other"]
 
 
 def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
     many = [audited(i, margin=float(100 - i), question="水" * 100) for i in range(100)]
-    found = list_flagged(annotation(*many), 10_000)
-    assert n_bytes(found.data) <= 10_000
-    assert 0 < found.n_listed < 100
-    assert found.n_flagged == 100
-    assert [entry["m"] for entry in json.loads(found.data)] == [100.0 - i for i in range(found.n_listed)]
-    one_more = n_bytes(found.data) // found.n_listed
-    assert n_bytes(found.data) + one_more + 1 > 10_000
+    listing = list_flagged(annotation(*many), 10_000)
+    assert n_bytes(listing.data) <= 10_000
+    assert 0 < listing.n_listed < 100
+    assert listing.n_flagged == 100
+    assert [entry["m"] for entry in json.loads(listing.data)] == [100.0 - i for i in range(listing.n_listed)]
+    one_more = n_bytes(listing.data) // listing.n_listed
+    assert n_bytes(listing.data) + one_more + 1 > 10_000
 
 
 def test_one_huge_question_does_not_keep_out_the_others() -> None:
     huge = audited(0, margin=9.0, question="x" * LONGEST_ENTRY)
-    found = list_flagged(annotation(huge, audited(1)), PLENTY)
-    assert (found.n_listed, found.n_flagged) == (1, 2)
+    listing = list_flagged(annotation(huge, audited(1)), PLENTY)
+    assert (listing.n_listed, listing.n_flagged) == (1, 2)

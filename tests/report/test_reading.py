@@ -41,7 +41,7 @@ def two_verdicts() -> Annotation:
     return annotation(
         *questions,
         rows=(row("arc", verdict=undecided, accuracy_original=clean), row("mmlu", verdict=undecided)),
-        questions=tuple(answered(one, 1.0, one.benchmark) for one in questions),
+        questions=tuple(answered(question, 1.0, question.benchmark) for question in questions),
         problems=(Problem(f"arc: no audit has its questions; this audits exactly those of the run: {AUDIT}"),),
     )
 
@@ -121,8 +121,8 @@ def luminance(colour: str) -> float:
     digits = colour.removeprefix("#")
     whole = digits if len(digits) == 6 else "".join(digit * 2 for digit in digits)
     channels = [int(whole[place : place + 2], 16) / 255 for place in (0, 2, 4)]
-    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
-    return sum(weight * one for weight, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    linear = [channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels]
+    return sum(weight * channel for weight, channel in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def contrast(colour: str, other: str) -> float:

@@ -28,20 +28,20 @@ from tests.report.made import LITTLE, UNDECIDED, row, verdict
 LAYOUTS_OF_SEEN = ", in whatever layout"
 
 
-def short_sentence(found: DataVerdict) -> str:
-    return verdict_in_words(found, short=True)
+def short_sentence(verdict: DataVerdict) -> str:
+    return verdict_in_words(verdict, short=True)
 
 
-def text(summary: VerdictSummary) -> str:
-    """Return its sentences with plain spaces instead of those that keep a number and its unit together."""
-    return " ".join([summary.sentence, summary.figures, *summary.reasons]).replace("\u00a0", " ")
+def text(verdict: VerdictSummary) -> str:
+    """Return the text with plain spaces instead of those that keep a number and its unit together."""
+    return " ".join([verdict.sentence, verdict.figures, *verdict.reasons]).replace("\u00a0", " ")
 
 
 NOT_ESTIMATED = {"inflation": UNKNOWN}
 
 
-def figures(summary: VerdictSummary) -> str:
-    return summary.figures.replace("\u00a0", " ")
+def figures(verdict: VerdictSummary) -> str:
+    return verdict.figures.replace("\u00a0", " ")
 
 
 def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
@@ -51,7 +51,7 @@ def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_most", "told"),
+    ("at_most", "clause"),
     [
         ((), ", but how many questions may have been seen is not known."),
         (
@@ -64,17 +64,17 @@ def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
         (((1, math.nan), (3, 0.1)), "). At most 10 % of the questions were seen 3 times as the audit shows them, "),
     ],
 )
-def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, told) -> None:
+def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, clause) -> None:
     sentence = short_sentence(verdict(0.2, at_most=at_most)).replace("\u00a0", " ")
     assert sentence.startswith(
         "No significantly stronger preference for the published orders than in both control forms"
     )
-    assert told in sentence
-    assert ("At most" in sentence) is (told.startswith(")"))
+    assert clause in sentence
+    assert ("At most" in sentence) is (clause.startswith(")"))
 
 
 @pytest.mark.parametrize(
-    ("found", "told", "option"),
+    ("verdict_given", "expected", "option"),
     [
         (
             UNDECIDED,
@@ -103,15 +103,15 @@ def test_finding_nothing_says_how_many_questions_may_have_been_seen(at_most, tol
     ],
     ids=["written", "undecided", "doubt", "reference", "no audit"],
 )
-def test_no_verdict_says_why_once_and_what_may_change_that(found, told, option) -> None:
-    shown = summarise_verdict(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
+def test_no_verdict_says_why_once_and_what_may_change_that(verdict_given, expected, option) -> None:
+    shown = summarise_verdict(row(verdict=verdict_given, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
     assert shown.word == "no verdict"
     remedy = "No command would change that for this model and task." if option is None else option
-    assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == f"{told} {remedy}"
+    assert text(shown).removesuffix(f" {verdict_given.n_asked} questions.").strip() == f"{expected} {remedy}"
 
 
-def options(found: DataVerdict, has_more: bool = True, n_available: int | None = None, **numbers: int):
-    return changing_options(replace(row(verdict=found), **numbers), has_more, n_available)
+def options(verdict_given: DataVerdict, has_more: bool = True, n_available: int | None = None, **numbers: int):
+    return changing_options(replace(row(verdict=verdict_given), **numbers), has_more, n_available)
 
 
 def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
@@ -151,7 +151,7 @@ def test_the_accuracy_says_how_many_questions_it_counts() -> None:
     assert "Accuracy 0.50 (95 % interval 0.40 to 0.60);" in figures(summarise_verdict(row()))
 
 
-def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
+def test_of_fewer_than_ten_flagged_questions_only_their_number_is_reported() -> None:
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
     few = summarise_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, at_most=()), **about))
     assert "9 % of 100 questions flagged (4 % expected by chance)." in figures(few)
@@ -167,11 +167,11 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
         in summarise_verdict(row(verdict=withheld)).reasons
     )
     tested = summarise_verdict(row(verdict=verdict(0.2, texts=TextTest(100, 60, 0.3, 0.1, 0.2)))).reasons
-    assert not any("are not compared" in one or one == UNSEEN_WOULD_FIND for one in tested)
+    assert not any("are not compared" in reason or reason == UNSEEN_WOULD_FIND for reason in tested)
 
 
 @pytest.mark.parametrize(
-    ("about", "told"),
+    ("about", "expected"),
     [
         (
             {
@@ -200,17 +200,21 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
     ],
     ids=["small", "without a run", "without a null rate", "one question", "another metric", "two options"],
 )
-def test_figures_say_what_was_counted_and_nothing_else(about, told) -> None:
-    assert figures(summarise_verdict(row(**about))).startswith(told)
+def test_figures_say_what_was_counted_and_nothing_else(about, expected) -> None:
+    assert figures(summarise_verdict(row(**about))).startswith(expected)
 
 
 def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> None:
     nothing = row(n_joined=0, n_tested=0, flagged_rate=UNKNOWN, inflation=UNKNOWN)
-    told = summarise_verdict(nothing)
-    assert (told.word, told.badge, figures(told)) == ("", "", "Accuracy 0.50 (95 % interval 0.40 to 0.60).")
-    assert told.sentence == "No audit of this model covers it, so there is no verdict."
+    text_of_verdict = summarise_verdict(nothing)
+    assert (text_of_verdict.word, text_of_verdict.badge, figures(text_of_verdict)) == (
+        "",
+        "",
+        "Accuracy 0.50 (95 % interval 0.40 to 0.60).",
+    )
+    assert text_of_verdict.sentence == "No audit of this model covers it, so there is no verdict."
     assert summarise_verdict(row()).sentence == "Audited without option orders, so there is no verdict."
-    assert short_sentence(NOT_AUDITED) == told.citation == ""
+    assert short_sentence(NOT_AUDITED) == text_of_verdict.citation == ""
 
 
 def test_the_gap_among_similar_questions_has_its_direction() -> None:
@@ -246,22 +250,22 @@ def test_a_verdict_of_any_kind_is_one_sentence_with_model_questions_versions_and
     assert sentence_to_copy(given) == BEGINNING + ending
 
 
-def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None:
-    found = verdict(0.2, at_most=((1, math.nan), (3, 0.25)))
-    estimated = summarise_verdict(row(verdict=found, inflation=Estimate(0.1, 0.04, 0.02, 0.18)))
+def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_reported() -> None:
+    verdict_of_ratio = verdict(0.2, at_most=((1, math.nan), (3, 0.25)))
+    estimated = summarise_verdict(row(verdict=verdict_of_ratio, inflation=Estimate(0.1, 0.04, 0.02, 0.18)))
     assert (
         "Accuracy 0.50 (95 % interval 0.40 to 0.60); about 0.40 (0.32 to 0.48) without leakage, which adds 0.10."
         in figures(estimated)
     )
     for value, low in ((0.004, 0.002), (-0.2, -0.3), (0.11, -0.02), (0.11, 0.0)):
-        estimated = summarise_verdict(row(verdict=found, inflation=Estimate(value, 0.05, low, value + 0.1)))
+        estimated = summarise_verdict(row(verdict=verdict_of_ratio, inflation=Estimate(value, 0.05, low, value + 0.1)))
         assert "without leakage, no measurable inflation." in figures(estimated)
         assert "which adds" not in estimated.citation
-    bounded = summarise_verdict(row(verdict=found, **NOT_ESTIMATED))
+    bounded = summarise_verdict(row(verdict=verdict_of_ratio, **NOT_ESTIMATED))
     least = "at least 0.24 without leakage if no more than 25 % of the questions were seen"
     assert figures(bounded).endswith(f"Accuracy 0.50 (95 % interval 0.40 to 0.60); {least}.")
     assert f"Its accuracy is 0.50 (95 % interval 0.40 to 0.60); {least}." in bounded.citation.replace("\u00a0", " ")
-    for other in (verdict(0.003, at_most=found.at_most), verdict(0.2, at_most=((1, math.nan), (3, 0.6)))):
+    for other in (verdict(0.003, at_most=verdict_of_ratio.at_most), verdict(0.2, at_most=((1, math.nan), (3, 0.6)))):
         assert figures(summarise_verdict(row(verdict=other, **NOT_ESTIMATED))).endswith(
             "Accuracy 0.50 (95 % interval 0.40 to 0.60)."
         )
@@ -271,18 +275,18 @@ def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_told() -> None
     ("layouts", "how"), [((), " as the audit shows them"), (("audited", "json"), LAYOUTS_OF_SEEN)]
 )
 def test_a_bound_says_in_which_layouts_the_questions_were_seen(layouts: tuple[str, ...], how: str) -> None:
-    told = verdict(0.2, at_most=((1, 0.4), (3, 0.2)), layouts=layouts)
+    verdict_of_looks = verdict(0.2, at_most=((1, 0.4), (3, 0.2)), layouts=layouts)
     assert f"; at most 40% of the questions were seen once or 20% three times{how}, with 95% confidence" in reason_of(
-        told
+        verdict_of_looks
     )
-    little = replace(told, at_most=((3, 0.4),))
+    little = replace(verdict_of_looks, at_most=((3, 0.4),))
     assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in reason_of(little)
     assert f"up to 40 % of the questions may have been seen 3 times{how}, and the aim" in verdict_in_words(
         little, short=True
     ).replace("\xa0", " ")
-    assert f"At most 20 % of the questions were seen 3 times{how}, " in verdict_in_words(told, short=True).replace(
-        "\xa0", " "
-    )
+    assert f"At most 20 % of the questions were seen 3 times{how}, " in verdict_in_words(
+        verdict_of_looks, short=True
+    ).replace("\xa0", " ")
     over = " over 2 layouts" if layouts else ""
-    scored = scores_in_words(replace(told, scores=(0.1, 0.2, 0.3)))
+    scored = scores_in_words(replace(verdict_of_looks, scores=(0.1, 0.2, 0.3)))
     assert scored.startswith(f"Mean score of the published orders{over}, in standard deviations")

@@ -113,15 +113,15 @@ def write_run(
 
 
 def numbered(lines: Sequence[Mapping[str, Any]], task: str) -> list[Mapping[str, Any]]:
-    """Each line with its question's number, counted by filter, as the harness does; an audit's as that of the
-    benchmark that the audit's name tells."""
+    """Return each line with its question's number, counted by filter, as the harness does; an audit's with the
+    benchmark that the audit's name says."""
     seen: Counter[str] = Counter()
-    found = []
+    with_numbers = []
     for line in lines:
-        own = {"benchmark": benchmark_of(task)} if VERSION_KEY in line else {}
-        found.append({"doc_id": seen[line["filter"]]} | line | own)
+        versions = {"benchmark": benchmark_of(task)} if VERSION_KEY in line else {}
+        with_numbers.append({"doc_id": seen[line["filter"]]} | line | versions)
         seen[line["filter"]] += 1
-    return found
+    return with_numbers
 
 
 def results_of(

@@ -44,8 +44,8 @@ def rows_of(*annotations):
 
 
 def test_columns_of_a_task_and_of_its_group_are_those_of_its_questions(folder) -> None:
-    (found,) = annotate([folder / "runs"], [folder / "audits"])
-    rows = rows_of(found)
+    (annotation,) = annotate([folder / "runs"], [folder / "audits"])
+    rows = rows_of(annotation)
     assert list(rows) == [("bench", "acc,none"), ("bench_history", "acc,none")]
     for row_ in rows.values():
         assert (row_.n, row_.n_joined, row_.n_tested) == (24, 24, 24)
@@ -65,16 +65,16 @@ def test_columns_of_a_task_and_of_its_group_are_those_of_its_questions(folder) -
         assert columns.STRONG.of(row_).value == pytest.approx(8 / 24)
     assert rows["bench", "acc,none"].accuracy.stderr == 0.02
     assert rows["bench_history", "acc,none"].group == "bench"
-    assert not found.problems
+    assert not annotation.problems
 
 
 def test_what_cannot_be_joined_is_counted_and_named(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(10)]})
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(4, 17)]})
-    (found,) = annotate([tmp_path])
-    only = rows_of(found)["bench", "acc,none"]
+    (annotation,) = annotate([tmp_path])
+    only = rows_of(annotation)["bench", "acc,none"]
     assert (only.n, only.n_joined, only.n_tested) == (10, 6, 6)
-    unaudited, unanswered = map(str, found.problems)
+    unaudited, unanswered = map(str, annotation.problems)
     assert "4 question(s) are in no audit (doc_id 0, 1, 2, 3)" in unaudited
     assert "7 audited question(s) were answered in no run" in unanswered
 
@@ -82,18 +82,18 @@ def test_what_cannot_be_joined_is_counted_and_named(tmp_path) -> None:
 def test_of_several_runs_the_one_with_the_most_questions_then_the_newest_is_read(tmp_path) -> None:
     for right, n in ((False, N), (True, N), (False, 5)):
         write_run(tmp_path, "m", {"bench": [answered(i, row(i), right) for i in range(n)]})
-    (found,) = annotate([tmp_path])
-    assert rows_of(found)["bench", "acc,none"].accuracy.value == 1
-    assert len(found.questions) == N
-    assert sum("is ignored for" in str(problem) for problem in found.problems) == 2
+    (annotation,) = annotate([tmp_path])
+    assert rows_of(annotation)["bench", "acc,none"].accuracy.value == 1
+    assert len(annotation.questions) == N
+    assert sum("is ignored for" in str(problem) for problem in annotation.problems) == 2
 
 
 def test_runs_with_other_numbers_of_examples_have_rows_of_their_own(tmp_path) -> None:
     for n_shot in (0, 5):
         lines = [answered(i, row(i), n_shot == 5) for i in range(N)]
         write_run(tmp_path, "m", {"bench": lines}, n_shot=n_shot, groups={"all": ["bench"]})
-    (found,) = annotate([tmp_path])
-    shown = [(row.task, row.n_shot, row.n, row.accuracy.value) for row in found.rows]
+    (annotation,) = annotate([tmp_path])
+    shown = [(row.task, row.n_shot, row.n, row.accuracy.value) for row in annotation.rows]
     assert sorted(shown) == [("all", "0", N, 0), ("all", "5", N, 1), ("bench", "0", N, 0), ("bench", "5", N, 1)]
 
 
@@ -102,14 +102,14 @@ def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_t
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(3)]})
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(3)]})
     write_run(tmp_path, "m", {"bench_leakage_perm_r": [audited(row(0), True, detector=other)]})
-    (found,) = annotate([tmp_path])
-    assert columns.FLAGGED.of(rows_of(found)["bench", "acc,none"]).value == 0
-    assert any(other in str(problem) for problem in found.problems)
-    (found,) = annotate([tmp_path], detector=other)
-    assert rows_of(found)["bench", "acc,none"].n_tested == 1
+    (annotation,) = annotate([tmp_path])
+    assert columns.FLAGGED.of(rows_of(annotation)["bench", "acc,none"]).value == 0
+    assert any(other in str(problem) for problem in annotation.problems)
+    (annotation,) = annotate([tmp_path], detector=other)
+    assert rows_of(annotation)["bench", "acc,none"].n_tested == 1
     write_run(tmp_path, "m", {"bench_leakage_perm_r": [audited(row(i), True, detector=other) for i in range(3)]})
-    (found,) = annotate([tmp_path])
-    assert found.detector == DETECTOR  # of as many questions, that with the default parameters
+    (annotation,) = annotate([tmp_path])
+    assert annotation.detector == DETECTOR  # of as many questions, that with the default parameters
 
 
 def test_a_detector_that_was_not_run_is_refused_with_those_that_were(folder) -> None:
@@ -123,9 +123,9 @@ def test_a_log_that_breaks_off_is_read_as_far_as_it_goes(folder) -> None:
     (audit,) = (folder / "audits").rglob("samples_*")
     first, second, *rest = audit.read_text().splitlines()
     audit.write_text("\n".join([first, second.replace('"guards": ""', '"guards": 7'), *rest]))
-    (found,) = annotate([folder])
-    assert rows_of(found)["bench", "acc,none"].n_joined == N - 2
-    broken = [problem for problem in found.problems if problem.line is not None]
+    (annotation,) = annotate([folder])
+    assert rows_of(annotation)["bench", "acc,none"].n_joined == N - 2
+    broken = [problem for problem in annotation.problems if problem.line is not None]
     assert {(problem.file, problem.line) for problem in broken} == {(log, N), (audit, 2)}
 
 
@@ -137,10 +137,10 @@ def test_filters_of_one_question_come_together_and_each_accuracy_has_its_row(tmp
     ]
     write_run(tmp_path, "m", {"bench": lines}, results=False)
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2) for i in range(8)]})
-    (found,) = annotate([tmp_path])
-    accuracies = {key: row.accuracy.value * 8 for key, row in rows_of(found).items()}
+    (annotation,) = annotate([tmp_path])
+    accuracies = {key: row.accuracy.value * 8 for key, row in rows_of(annotation).items()}
     assert accuracies == pytest.approx({("bench", "exact_match,strict"): 3, ("bench", "exact_match,flexible"): 6})
-    assert len(found.questions) == 8
+    assert len(annotation.questions) == 8
 
 
 UNSEEN = UnseenQuestions("bench", texts=TextTest(40, 50, 1e-9, 3.0, 0.1))
@@ -148,8 +148,8 @@ UNSEEN = UnseenQuestions("bench", texts=TextTest(40, 50, 1e-9, 3.0, 0.1))
 
 @pytest.mark.parametrize("benchmark", ["bench", "ben"])
 def test_unseen_questions_speak_for_their_own_benchmark_alone(folder, benchmark) -> None:
-    found = annotate_task("m", "bench", ["bench"], [folder], unseen=replace(UNSEEN, benchmark=benchmark))
-    assert {row.verdict.texts for row in found.rows if row.level == "task"} == {
+    annotation = annotate_task("m", "bench", ["bench"], [folder], unseen=replace(UNSEEN, benchmark=benchmark))
+    assert {row.verdict.texts for row in annotation.rows if row.level == "task"} == {
         UNSEEN.texts if benchmark == "bench" else None
     }
 
@@ -174,7 +174,7 @@ def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_l
 def test_a_group_without_an_error_has_that_of_its_questions_together(tmp_path: Path) -> None:
     right = [number % 3 == 0 for number in range(30)]
     parts = {"bench_a": right[:1], "bench_b": right[1:]}
-    logs = {task: [answered(n, row(n, task), own) for n, own in enumerate(flags)] for task, flags in parts.items()}
+    logs = {task: [answered(n, row(n, task), flag) for n, flag in enumerate(flags)] for task, flags in parts.items()}
     place = write_run(tmp_path, "m", logs, groups={"bench": [*parts]})
     (file,) = place.glob("results_*.json")
     content = json.loads(file.read_text())
@@ -182,9 +182,9 @@ def test_a_group_without_an_error_has_that_of_its_questions_together(tmp_path: P
         content[section]["bench"]["acc_stderr,none"] = float("nan")  # as of a task of one question
     file.write_text(json.dumps(content))
     (annotation,) = annotate([tmp_path])
-    found = next(one for one in annotation.rows if one.task == "bench")
-    assert found.accuracy == share([float(flag) for flag in right])
-    assert found.accuracy.stderr == pytest.approx((10 / 30 * 20 / 30 / 29) ** 0.5)
+    row_of_group = next(row for row in annotation.rows if row.task == "bench")
+    assert row_of_group.accuracy == share([float(flag) for flag in right])
+    assert row_of_group.accuracy.stderr == pytest.approx((10 / 30 * 20 / 30 / 29) ** 0.5)
 
 
 ORDERS = [[[str(value), "False"]] for value in (-1.0, *[-3.0] * 23)]
@@ -192,24 +192,26 @@ ORDERS = [[[str(value), "False"]] for value in (-1.0, *[-3.0] * 23)]
 
 def test_a_log_without_the_status_of_its_orders_says_what_that_may_mean_and_its_flags_still_count(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), True, resps=ORDERS) for i in range(60)]})
-    (found,) = annotate([tmp_path])[0].rows
-    assert sentence_of(found.verdict).startswith("no verdict: these are orders that may have been written by people")
-    assert columns.FLAGGED.of(found).value == 1
+    (row_of_task,) = annotate([tmp_path])[0].rows
+    assert sentence_of(row_of_task.verdict).startswith(
+        "no verdict: these are orders that may have been written by people"
+    )
+    assert columns.FLAGGED.of(row_of_task).value == 1
 
 
-@pytest.mark.parametrize("known", [{}, {"published_orders": "drawn"}, {"published_orders": "written"}])
-def test_a_single_order_is_no_answer_to_option_orders(tmp_path, known: dict[str, str]) -> None:
-    lines = [audited(row(i), False, n_orders=1, resps=ORDERS[:1], **known) for i in range(60)]
+@pytest.mark.parametrize("fields", [{}, {"published_orders": "drawn"}, {"published_orders": "written"}])
+def test_a_single_order_is_no_answer_to_option_orders(tmp_path, fields: dict[str, str]) -> None:
+    lines = [audited(row(i), False, n_orders=1, resps=ORDERS[:1], **fields) for i in range(60)]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
-    (found,) = annotate([tmp_path])[0].rows
-    assert found.verdict.word == verdicts_in_words([found], "table") == ""
-    assert "verdict" not in as_text([found], "table")
+    (row_of_task,) = annotate([tmp_path])[0].rows
+    assert row_of_task.verdict.word == verdicts_in_words([row_of_task], "table") == ""
+    assert "verdict" not in as_text([row_of_task], "table")
 
 
 # ---------------------------------------------------------------------- joined
 
 
-def known_as(doc_hash: str, content: str, benchmark: str = "mmlu") -> AuditedQuestion:
+def audited_as(doc_hash: str, content: str, benchmark: str = "mmlu") -> AuditedQuestion:
     return AuditedQuestion(doc_hash, content, benchmark, "history", "Question?", ("a", "b"), 0, flagged=True)
 
 
@@ -222,7 +224,7 @@ def task(name: str = "mmlu_history", log: Path | None = None) -> TaskRun:
 
 
 @pytest.mark.parametrize(
-    ("known", "answers", "partners"),
+    ("audited", "answers", "partners"),
     [
         (
             [("audited", "words"), ("other", "other words")],
@@ -234,18 +236,22 @@ def task(name: str = "mmlu_history", log: Path | None = None) -> TaskRun:
     ],
     ids=["another row with the same words", "words that could not be read", "two rows with the same words"],
 )
-def test_an_answer_is_joined_by_the_hash_of_its_row_else_by_its_words(known, answers, partners) -> None:
-    joining = Joining([known_as(*one) for one in known])
-    joined = joining.join(task(), [answer(place, *one) for place, one in enumerate(answers)])
-    assert [one.audited and one.audited.doc_hash for one in joined] == partners
+def test_an_answer_is_joined_by_the_hash_of_its_row_else_by_its_words(audited, answers, partners) -> None:
+    joining = Joining([audited_as(*fields) for fields in audited])
+    joined = joining.join(task(), [answer(place, *fields) for place, fields in enumerate(answers)])
+    assert [fields.audited and fields.audited.doc_hash for fields in joined] == partners
 
 
 def test_what_several_tasks_answer_is_added_up() -> None:
     """The second task neither forgets the questions of the first nor its benchmark."""
-    joining = Joining([known_as("a", "1"), known_as("b", "2"), known_as("c", "3", "arc"), known_as("d", "4", "csqa")])
+    joining = Joining(
+        [audited_as("a", "1"), audited_as("b", "2"), audited_as("c", "3", "arc"), audited_as("d", "4", "csqa")]
+    )
     joining.join(task("first"), [answer(0, "a", "1"), answer(1, "b", "2"), answer(2, "x", "9")])
     joining.join(task("second"), [answer(0, "c", "3")])
     (problem,) = map(str, joining.problems())
     what = "1 question(s) are in no audit (doc_id 2) and only counted in `n`"
     assert problem.startswith(f"first: its columns rest on 2 of 3 questions; {what}; ")
-    assert {name: [one.doc_hash for one in left] for name, left in joining.unanswered().items()} == {"csqa": ["d"]}
+    assert {name: [question.doc_hash for question in left] for name, left in joining.unanswered().items()} == {
+        "csqa": ["d"]
+    }

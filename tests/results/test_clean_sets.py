@@ -43,8 +43,10 @@ def question(doc_id: int, flagged: bool | None = False, task: str = "t", **chang
 def annotation(
     *questions: AnnotatedQuestion, model: str = "m", audited: list[AuditedQuestion] | None = None
 ) -> Annotation:
-    found = [one.audited for one in questions if one.audited] if audited is None else audited
-    return Annotation(model, "max_order", (), tuple(questions), tuple(found))
+    questions_audited = (
+        [question.audited for question in questions if question.audited] if audited is None else audited
+    )
+    return Annotation(model, "max_order", (), tuple(questions), tuple(questions_audited))
 
 
 def only(annotations: list[Annotation], **options) -> CleanSet:
@@ -53,11 +55,11 @@ def only(annotations: list[Annotation], **options) -> CleanSet:
 
 
 def kept(clean: CleanSet) -> list[int]:
-    return [one.doc_id for one in clean.kept]
+    return [row.doc_id for row in clean.kept]
 
 
 def left_out(clean: CleanSet) -> dict[int, str]:
-    return {one.doc_id: one.why for one in clean.left_out}
+    return {row.doc_id: row.why for row in clean.left_out}
 
 
 NO_AUDIT = "no audit"
@@ -89,22 +91,25 @@ def test_a_question_is_left_out_for_any_model_by_the_gravest_reason_and_the_mode
     of_model = dict(zip("abc", runs, strict=False))
     models = []
     for name, run in of_model.items():
-        own = [question(i, flag, scores=s) for i, (flag, s) in enumerate(run)]
+        questions_of_run = [question(i, flag, scores=s) for i, (flag, s) in enumerate(run)]
         models.append(
-            annotation(*(replace(q, audited=None) if q.audited.flagged == NO_AUDIT else q for q in own), model=name)
+            annotation(
+                *(replace(q, audited=None) if q.audited.flagged == NO_AUDIT else q for q in questions_of_run),
+                model=name,
+            )
         )
     clean = only(models, rule=rule, keep_untested=keep_untested)
     tested = {name: run for name, run in of_model.items() if any(isinstance(flag, bool) for flag, _ in run)}
-    asked, expected, n_untested = range(max(map(len, runs))), {}, 0
-    for number in asked:  # a model whose audit tested nothing has no say, unless that holds for all
-        found = {name: reason(run, number, rule) for name, run in (tested or of_model).items()}
-        gravest = next((why for why in (WHY_FLAGGED, UNSCORED, UNTESTED) if why in found.values()), None)
-        n_untested += UNTESTED in found.values()
+    numbers, expected, n_untested = range(max(map(len, runs))), {}, 0
+    for number in numbers:  # a model whose audit tested nothing has no say, unless that holds for all
+        reasons = {name: reason(run, number, rule) for name, run in (tested or of_model).items()}
+        gravest = next((why for why in (WHY_FLAGGED, UNSCORED, UNTESTED) if why in reasons.values()), None)
+        n_untested += UNTESTED in reasons.values()
         if gravest is not None and not (gravest == UNTESTED and keep_untested):
-            expected[number] = gravest, tuple(name for name, why in found.items() if why == gravest)
-    assert {one.doc_id: (one.why, one.by) for one in clean.left_out} == expected
-    assert kept(clean) == [number for number in asked if number not in expected]
-    assert (clean.n_questions, clean.n_untested) == (len(asked), n_untested)
+            expected[number] = gravest, tuple(name for name, why in reasons.items() if why == gravest)
+    assert {row.doc_id: (row.why, row.by) for row in clean.left_out} == expected
+    assert kept(clean) == [number for number in numbers if number not in expected]
+    assert (clean.n_questions, clean.n_untested) == (len(numbers), n_untested)
     assert clean.models == tuple(tested or of_model)
 
 

@@ -34,8 +34,8 @@ def full() -> Row:
     values = {column.key: samples[type(column.kind.undefined)] for column in EVERY}
     judged = verdict(0.003, adjusted=0.006, n_together=2, ratio=OrderRatio(60, 1.5, 1.25))
     judged = replace(judged, tested=replace(judged.tested, log_evalue=2.5), at_most=((1, 0.3), (2, 0.2), (3, 0.1)))
-    known = Row("m", "bench", "task", "acc,none", "5", 9, Estimate(0.5, 0.1, 0.4, 0.6), 8, 7, values)
-    return replace(known, verdict=judged, n_copies=2, n_left_out=3, n_too_long=1)
+    row = Row("m", "bench", "task", "acc,none", "5", 9, Estimate(0.5, 0.1, 0.4, 0.6), 8, 7, values)
+    return replace(row, verdict=judged, n_copies=2, n_left_out=3, n_too_long=1)
 
 
 def ids(column: Column) -> str:
@@ -71,11 +71,11 @@ def test_every_heading_is_on_the_page_and_in_the_text_table_under_one_name(colum
 
 @pytest.mark.parametrize("column", registry.in_harness(), ids=ids)
 def test_columns_for_the_harness_are_flat_numbers_with_an_error_where_there_is_one(column, full) -> None:
-    found = keys_of(full)
+    keys = keys_of(full)
     name = column.harness.replace("{metric}", "acc")
-    assert isinstance(found[f"{name},leakage"], float)
+    assert isinstance(keys[f"{name},leakage"], float)
     has_error = isinstance(column.kind.undefined, Estimate) and column.key != "order_ratio"
-    assert (f"{name}_stderr,leakage" in found) is has_error
+    assert (f"{name}_stderr,leakage" in keys) is has_error
 
 
 @pytest.mark.parametrize(("page", "wanted"), column_tables.TABLES, ids=[page for page, _ in column_tables.TABLES])
@@ -84,10 +84,14 @@ def test_the_docs_have_the_tables_that_the_registries_say(page: str, wanted: str
 
 
 def test_every_number_of_a_verdict_has_a_meaning_and_one_name_in_each_output() -> None:
-    for names in ([one.record for one in NUMBERS], [one.column for one in NUMBERS], [one.detail for one in NUMBERS]):
-        known = [name for name in names if name]
-        assert len(set(known)) == len(known)
-    assert all(one.meaning for one in NUMBERS)
+    for names in (
+        [number.record for number in NUMBERS],
+        [number.column for number in NUMBERS],
+        [number.detail for number in NUMBERS],
+    ):
+        keys = [name for name in names if name]
+        assert len(set(keys)) == len(keys)
+    assert all(number.meaning for number in NUMBERS)
 
 
 def test_each_benchmark_has_its_verdict_in_words_once(full) -> None:

@@ -81,18 +81,18 @@ def test_words_are_compared_by_how_suspicious_they_are(place: int, bound: int) -
 )
 def test_two_words_may_be_quoted_or_joined_and_stand_alone(text: str) -> None:
     rows = [of_word("evidence"), of_word("strong evidence", "seen")]
-    assert [told.split(":")[0] for told in Condition.of(text).met_by(rows)] == ["m, seen"]
+    assert [sentence.split(":")[0] for sentence in Condition.of(text).met_by(rows)] == ["m, seen"]
 
 
 def test_a_benchmark_that_cannot_be_judged_is_named_with_the_reason_and_one_without_any_audit_is_not() -> None:
     undecided = of_word("no verdict", "u")
     rows = [undecided, replace(undecided, metric="acc_norm,none"), of_word("none found")]
-    (told,) = Condition.of("verdict>=evidence").unjudged_of(rows)
-    assert told == f"m, u: not judged, since it has {sentence_of(undecided.verdict)}"
+    (sentences,) = Condition.of("verdict>=evidence").unjudged_of(rows)
+    assert sentences == f"m, u: not judged, since it has {sentence_of(undecided.verdict)}"
     assert Condition.of("verdict>=evidence").met_by(rows) == []
     assert Condition.of("verdict<=no_verdict").unjudged_of(rows) == []
     assert len(Condition.of("verdict<=no_verdict").met_by([undecided])) == 1
     rows = [of_word("evidence"), of_word("none found", "u"), made_row("v", model="m", verdict=NOT_AUDITED)]
-    told = [f"m, {task}: not judged, since it has no confusion_delta" for task in "tu"]
-    assert Condition.of("confusion_delta<-0.1").unjudged_of(rows) == told
+    sentences = [f"m, {task}: not judged, since it has no confusion_delta" for task in "tu"]
+    assert Condition.of("confusion_delta<-0.1").unjudged_of(rows) == sentences
     assert Condition.of("accuracy<0.1").unjudged_of(rows) == []

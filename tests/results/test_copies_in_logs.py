@@ -25,14 +25,15 @@ def typed_again(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines(docs: list[dict[str, Any]], **values: Any) -> list[dict[str, Any]]:
-    """Of which every fourth is flagged, by the number of its question; of a copy, the lines say the contrary."""
-    found = []
+    """Return lines of which every fourth is flagged, by the number of its question; of a copy, they say the
+    contrary."""
+    written = []
     for number, doc in enumerate(docs):
         is_flagged = (number % N % 4 == 0) == (number < N)
         margin = 8.0 if is_flagged else -(number % N) / N
-        own = {"doc_id": number, "published_orders": "drawn", "margin": margin, "statistic": margin}
-        found.append(audited(doc, is_flagged, **own | values))
-    return found
+        fields = {"doc_id": number, "published_orders": "drawn", "margin": margin, "statistic": margin}
+        written.append(audited(doc, is_flagged, **fields | values))
+    return written
 
 
 def runs(folder: Path, docs: list[dict[str, Any]], audits: list[dict[str, Any]] | None = None) -> Path:
@@ -54,13 +55,15 @@ def once(tmp_path: Path) -> Path:
 
 def of_audits(row_: Any) -> dict[str, Any]:
     """Every value of a row that is not one of the harness's."""
-    known = {column.key: column.of(row_) for column in columns.recorded()}
-    return {key: value for key, value in known.items() if key not in {"n", "accuracy", "n_copies", "verdict_sentence"}}
+    values = {column.key: column.of(row_) for column in columns.recorded()}
+    return {
+        key: value for key, value in values.items() if key not in {"n", "accuracy", "n_copies", "verdict_sentence"}
+    }
 
 
 def test_every_number_of_a_row_is_that_without_copies(once: Path, twice: Path) -> None:
     (alone,), (copied,) = annotate([once]), annotate([twice])
-    assert [(one.n, one.n_copies) for one in (alone.rows[0], copied.rows[0])] == [(N, 0), (2 * N, N)]
+    assert [(row.n, row.n_copies) for row in (alone.rows[0], copied.rows[0])] == [(N, 0), (2 * N, N)]
     assert str(of_audits(alone.rows[0])) == str(of_audits(copied.rows[0]))
     assert sentence_of(copied.rows[0].verdict).endswith("; 40 copies of questions were left out")
 
@@ -68,12 +71,14 @@ def test_every_number_of_a_row_is_that_without_copies(once: Path, twice: Path) -
 def test_a_copy_has_the_flag_of_its_question_audited_or_not_and_both_are_removed(twice: Path, tmp_path: Path) -> None:
     unaudited = runs(tmp_path / "unaudited", ROWS + list(map(typed_again, ROWS)), audits=ROWS)
     for folder in (twice, unaudited):
-        (found,) = annotate([folder])
-        assert (found.rows[0].n_tested, found.rows[0].n_copies) == (N, N)
-        flags = [bool(one.audited.flagged) for one in found.questions]
+        (annotation,) = annotate([folder])
+        assert (annotation.rows[0].n_tested, annotation.rows[0].n_copies) == (N, N)
+        flags = [bool(question.audited.flagged) for question in annotation.questions]
         assert flags == [number % 4 == 0 for number in range(N)] * 2
-        (clean,) = clean_sets([found])
-        assert [one.doc_id for one in clean.left_out] == [number for number, flag in enumerate(flags) if flag]
+        (clean,) = clean_sets([annotation])
+        assert [question.doc_id for question in clean.left_out] == [
+            number for number, flag in enumerate(flags) if flag
+        ]
 
 
 def test_with_strong_a_question_is_removed_if_any_copy_was_answered_correctly(tmp_path: Path) -> None:
@@ -81,7 +86,7 @@ def test_with_strong_a_question_is_removed_if_any_copy_was_answered_correctly(tm
     answers = [answered(number, doc, number == 2) for number, doc in enumerate(docs)]
     write_run(tmp_path, "m", {"bench": answers, "bench_leakage_perm": lines(docs)})
     (clean,) = clean_sets(annotate([tmp_path]), rule="strong")
-    assert [one.doc_id for one in clean.left_out] == [0, 2]
+    assert [question.doc_id for question in clean.left_out] == [0, 2]
 
 
 def test_the_same_question_in_two_tasks_has_a_flag_in_each_and_counts_once_in_their_group(tmp_path: Path) -> None:
@@ -89,11 +94,12 @@ def test_the_same_question_in_two_tasks_has_a_flag_in_each_and_counts_once_in_th
     docs = {task: ROWS[0] | {"subject": task} for task in flags}
     logs = {f"{task}_leakage_perm": [audited(docs[task], flag, doc_id=0)] for task, flag in flags.items()}
     write_run(tmp_path, "m", logs, groups={"bench_leakage_perm": [*logs]})
-    (found,) = annotate([tmp_path])
-    told = [
-        (one.task, one.level, one.group, one.n_tested, one.n_copies, sum(one.flags.values())) for one in found.rows
+    (annotation,) = annotate([tmp_path])
+    rows_of_group = [
+        (row.task, row.level, row.group, row.n_tested, row.n_copies, sum(row.flags.values()))
+        for row in annotation.rows
     ]
-    assert told == [
+    assert rows_of_group == [
         ("bench", "group", "", 1, 1, 1),
         ("bench_a", "task", "bench", 1, 0, 1),
         ("bench_b", "task", "bench", 1, 0, 0),
@@ -102,13 +108,13 @@ def test_the_same_question_in_two_tasks_has_a_flag_in_each_and_counts_once_in_th
 
 def test_unseen_questions_count_once(tmp_path: Path) -> None:
     unseen = [row(number, "fiction") for number in range(N)]
-    asked = runs(tmp_path / "asked", ROWS)
-    alone = unseen_questions(asked, runs(tmp_path / "alone", unseen), [])
-    copied = unseen_questions(asked, runs(tmp_path / "copied", unseen + list(map(typed_again, unseen))), [])
+    runs_of_both = runs(tmp_path / "asked", ROWS)
+    alone = unseen_questions(runs_of_both, runs(tmp_path / "alone", unseen), [])
+    copied = unseen_questions(runs_of_both, runs(tmp_path / "copied", unseen + list(map(typed_again, unseen))), [])
     assert copied == alone
 
 
 def test_of_two_audits_of_a_row_the_later_counts_and_neither_is_a_copy() -> None:
-    found = [audited(ROWS[0], place == 0, doc_id=place) for place in (0, 7)]
-    (one,) = asked_once(read_line(line, "bench_leakage_perm") for line in found)
-    assert (one.lines[DETECTOR].flagged, [*one.n_rows.values()]) == (False, [1])
+    lines_of_audit = [audited(ROWS[0], place == 0, doc_id=place) for place in (0, 7)]
+    (question,) = asked_once(read_line(line, "bench_leakage_perm") for line in lines_of_audit)
+    assert (question.lines[DETECTOR].flagged, [*question.n_rows.values()]) == (False, [1])

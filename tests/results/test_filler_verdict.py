@@ -33,21 +33,21 @@ def answers(n_blocks: int = 20, k: int = 6, *, memory: float = 0.0, fit: float =
     """Answers to rows of blocks; `memory` and `fit` standard deviations are added to the published fillers, the latter
     in the control form and by the reference, too."""
     rng = np.random.default_rng(seed)
-    found = []
+    answers_of_rows = []
     for block in range(n_blocks):
         names = 5 * rng.normal(size=k)
         for place in range(k):
-            own = np.eye(k)[place]
+            is_published = np.eye(k)[place]
             layouts = tuple(
-                tuple((-60 + names + (memory + fit) * own + rng.normal(size=k)).tolist()) for _ in range(2)
+                tuple((-60 + names + (memory + fit) * is_published + rng.normal(size=k)).tolist()) for _ in range(2)
             )
-            control = tuple((-8 + names + fit * own + rng.normal(size=k)).tolist())
-            others = tuple(tuple((-70 + names + fit * own + rng.normal(size=k)).tolist()) for _ in range(2))
+            control = tuple((-8 + names + fit * is_published + rng.normal(size=k)).tolist())
+            others = tuple(tuple((-70 + names + fit * is_published + rng.normal(size=k)).tolist()) for _ in range(2))
             given = {"reference": others} if reference else {"control": control}
-            found.append(
+            answers_of_rows.append(
                 FillerAnswers(f"block {block}", place, layouts, layouts=("prompt", "json"), start="<s>", **given)
             )
-    return found
+    return answers_of_rows
 
 
 def test_memory_is_evidence_in_words() -> None:
@@ -59,9 +59,9 @@ def test_memory_is_evidence_in_words() -> None:
     )
     assert verdict_in_words(verdict, short=True).startswith("Prefers the published names to the names of other rows")
     assert "compared with the names of other rows and with the model's own control form" in cited(verdict)
-    told = scores_in_words(verdict)
-    assert "over 2 layouts" in told
-    assert "Each document starts with '<s>'" in told
+    clause = scores_in_words(verdict)
+    assert "over 2 layouts" in clause
+    assert "Each document starts with '<s>'" in clause
 
 
 def test_without_memory_it_says_how_many_may_have_been_seen() -> None:
@@ -84,7 +84,7 @@ def test_few_rows_are_inconclusive_or_have_no_verdict() -> None:
 def test_what_fits_is_no_evidence_and_without_the_control_form_it_would_be() -> None:
     fitting = answers(fit=1.0, seed=2)
     assert "evidence" not in filler_verdict(fitting).word
-    alone = [replace(one, control=()) for one in fitting]
+    alone = [replace(answer, control=()) for answer in fitting]
     assert filler_verdict(alone).word == "strong evidence"
 
 
@@ -95,7 +95,7 @@ def test_a_reference_takes_what_fits_off() -> None:
 
 def test_a_row_without_answers_is_left_out_with_its_filler() -> None:
     whole = answers(memory=1.0)
-    part = [one for number, one in enumerate(whole) if number % 7]
+    part = [answer for number, answer in enumerate(whole) if number % 7]
     assert filler_verdict(part).n == len(part)
     assert filler_verdict(part).word == "strong evidence"
     assert filler_verdict([*whole, *whole]).n == 120, "copies count once"
@@ -109,7 +109,7 @@ def test_the_same_in_any_order() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_it_is_the_larger_of_both_pvalues(seed: int) -> None:
     whole = answers(memory=0.3, seed=seed)
-    alone = filler_verdict([replace(one, control=()) for one in whole])
+    alone = filler_verdict([replace(answer, control=()) for answer in whole])
     assert filler_verdict(whole).pvalue >= alone.pvalue
 
 
@@ -121,11 +121,11 @@ def test_orders_decide_where_there_are_some() -> None:
 def test_a_positive_control_is_reported_beside_the_verdict() -> None:
     clean, seen = filler_verdict(answers(60, seed=3)), filler_verdict(answers(memory=1.0))
     shown = PositiveControl("its train split", 100, 0.7, 0.11, 1e-4, 0.27)
-    told = positive_in_words(replace(clean, positive=shown))
-    assert told.startswith(
+    clause = positive_in_words(replace(clean, positive=shown))
+    assert clause.startswith(
         "as a positive control, the model shows memory of its train split (0.70 ± 0.11, p = 0.0001)"
     )
-    assert "at most 27" in told
+    assert "at most 27" in clause
     assert "at most" not in positive_in_words(replace(seen, positive=shown))
     assert "at most" not in positive_in_words(replace(clean, positive=replace(shown, at_most=math.nan)))
     none = PositiveControl("its train split", 100, 0.1, 0.11, 0.2)
@@ -147,7 +147,7 @@ def orders(memory: float = 0.0, *, status: str = OrderStatus.DRAWN, seed: int = 
     """Answers to questions of three options; `memory` standard deviations are added to the published order."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(100, 6)) + memory * np.eye(6)[0]
-    return [OrderAnswers(tuple(own.tolist()), status) for own in scores]
+    return [OrderAnswers(tuple(scores_of_question.tolist()), status) for scores_of_question in scores]
 
 
 def test_orders_and_names_are_one_verdict_by_bonferronis_rule() -> None:
@@ -173,7 +173,7 @@ def test_what_both_say_of_the_share_that_was_seen_has_one_error() -> None:
     assert dict(both.at_most)[3] > min(dict(by_names.at_most)[3], dict(at_its_level(by_orders).at_most)[3])
 
 
-def test_evidence_by_one_of_them_is_told_of_that_one() -> None:
+def test_evidence_by_one_of_them_is_reported_of_that_one() -> None:
     by_names = data_verdict(orders(), fillers=answers(memory=1.0))
     assert by_names.word == "strong evidence"
     assert verdict_in_words(by_names, short=True).startswith("Prefers the published names to the names of other rows")
@@ -217,12 +217,12 @@ def test_a_preference_below_0_in_unseen_rows_makes_no_evidence() -> None:
 
 
 def test_numbers_are_tested_beside_another_model_or_unseen_rows_only() -> None:
-    alone = [replace(one, fillers="numbers", control=()) for one in answers(memory=1.0)]
+    alone = [replace(answer, fillers="numbers", control=()) for answer in answers(memory=1.0)]
     verdict = filler_verdict(alone)
     assert (verdict.word, verdict.doubt) == ("no verdict", NUMBERS_ALONE)
-    others = [replace(one, fillers="numbers", control=()) for one in answers(seed=1)]
+    others = [replace(answer, fillers="numbers", control=()) for answer in answers(seed=1)]
     assert filler_verdict(alone, others).word == "strong evidence"
-    referred = [replace(one, fillers="numbers") for one in answers(memory=1.0, reference=True)]
+    referred = [replace(answer, fillers="numbers") for answer in answers(memory=1.0, reference=True)]
     assert filler_verdict(referred).word == "strong evidence"
     assert "the model prefers the published numbers more than the reference model does" in sentence_of(
         filler_verdict(referred)
@@ -231,7 +231,10 @@ def test_numbers_are_tested_beside_another_model_or_unseen_rows_only() -> None:
 
 def test_rows_with_names_have_their_verdict_beside_tasks_of_a_group_that_have_only_numbers() -> None:
     named = answers(memory=1.0)
-    numbers = [replace(one, block=f"{one.block} of numbers", fillers="numbers", control=()) for one in answers(seed=1)]
+    numbers = [
+        replace(answer, block=f"{answer.block} of numbers", fillers="numbers", control=())
+        for answer in answers(seed=1)
+    ]
     both, alone = filler_verdict([*numbers, *named]), filler_verdict(named)
     assert (both.word, both.pvalue, both.n) == (alone.word, alone.pvalue, alone.n)
     assert both.n_asked == 240

@@ -50,7 +50,8 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(
-    ("form", "value", "text"), [(form, value, text) for form, own in TEXTS.items() for value, text in own.items()]
+    ("form", "value", "text"),
+    [(form, value, text) for form, texts_of_form in TEXTS.items() for value, text in texts_of_form.items()],
 )
 def test_a_number_has_no_more_digits_than_it_is_worth_and_a_dash_where_it_is_undefined(form, value, text) -> None:
     assert form(value).replace("\u00a0", " ") == text

@@ -42,7 +42,7 @@ def ranks(folder) -> dict[str, str]:
     return {standing.row.model: standing.ranks for standing in board}
 
 
-def test_models_that_the_questions_cannot_tell_apart_share_an_interval_of_ranks(tmp_path) -> None:
+def test_models_that_the_questions_cannot_distinguish_share_an_interval_of_ranks(tmp_path) -> None:
     for model, n_flagged in (("clean", 2), ("nearly", 4), ("seen", 30), ("seen too", 33)):
         audit(tmp_path, model, n_flagged)
     assert ranks(tmp_path) == {"seen too": "1–2", "seen": "1–2", "nearly": "3–4", "clean": "3–4"}
@@ -60,11 +60,11 @@ def test_models_that_were_asked_different_numbers_of_questions_are_on_separate_b
     audit(tmp_path, "half", 30, of=range(30))
     audit(tmp_path, "whole", 30)
     audit(tmp_path, "whole too", 20)
-    whole, half = found = leaderboard(annotate([tmp_path])).boards
-    assert [[standing.row.model for standing in board] for board in found] == [["whole", "whole too"], ["half"]]
+    whole, half = boards = leaderboard(annotate([tmp_path])).boards
+    assert [[standing.row.model for standing in board] for board in boards] == [["whole", "whole too"], ["half"]]
     assert [(standing.ranks, standing.n_common) for standing in half] == [("1", 30)]
-    assert why_apart(whole, found) == ""
-    assert why_apart(half, found) == (
+    assert why_apart(whole, boards) == ""
+    assert why_apart(half, boards) == (
         "Not ranked against the models above, but audited with another number of questions (bench: 30 instead of 60)."
     )
 
@@ -77,8 +77,8 @@ def simulated(rng: np.random.Generator) -> dict[str, tuple[int, int, tuple[str, 
     for model, rate in enumerate(RATES):
         flags = dict(zip(map(str, range(150)), (rng.random(150) < rate).tolist(), strict=True))
         rows.append(made_row(model=str(model), flags=flags))
-    (board,) = leaderboard([annotation(rows=(one,), model=one.model) for one in rows]).boards
-    return {one.row.model: (one.first, one.last, one.more_than) for one in board}
+    (board,) = leaderboard([annotation(rows=(standing,), model=standing.model) for standing in rows]).boards
+    return {standing.row.model: (standing.first, standing.last, standing.more_than) for standing in board}
 
 
 def test_what_a_board_says_of_ranks_and_of_pairs_is_true_in_nineteen_of_twenty_cases() -> None:
@@ -87,14 +87,16 @@ def test_what_a_board_says_of_ranks_and_of_pairs_is_true_in_nineteen_of_twenty_c
     rng = np.random.default_rng(0)
     missed, wrong, apart = 0, 0, 0
     for _ in range(100):
-        found = simulated(rng)
-        above = {model: sum(rate > RATES[int(model)] for rate in RATES) for model in found}
-        below = {model: sum(rate < RATES[int(model)] for rate in RATES) for model in found}
-        missed += any(one[0] > 1 + above[model] or one[1] < len(RATES) - below[model] for model, one in found.items())
-        pairs = [(a, b) for a in found for b in found if found[a][1] < found[b][0]]
-        pairs += [(a, b) for a in found for b in found[a][2]]
+        places = simulated(rng)
+        above = {model: sum(rate > RATES[int(model)] for rate in RATES) for model in places}
+        below = {model: sum(rate < RATES[int(model)] for rate in RATES) for model in places}
+        missed += any(
+            place[0] > 1 + above[model] or place[1] < len(RATES) - below[model] for model, place in places.items()
+        )
+        pairs = [(a, b) for a in places for b in places if places[a][1] < places[b][0]]
+        pairs += [(a, b) for a in places for b in places[a][2]]
         wrong += any(RATES[int(a)] <= RATES[int(b)] for a, b in pairs)
-        apart += found["4"][:2] == (1, 1)
+        apart += places["4"][:2] == (1, 1)
     for n_false in (missed, wrong):
         assert binomtest(n_false, 100, 0.05, alternative="greater").pvalue > 1e-3
     assert apart > 90
@@ -103,12 +105,12 @@ def test_what_a_board_says_of_ranks_and_of_pairs_is_true_in_nineteen_of_twenty_c
 def test_a_model_without_flags_is_on_the_board_by_its_verdict_without_a_rank_and_long_lists_are_cut() -> None:
     gain = Estimate(0.1, 0.05)
     two_options = made_row(n_tested=0, flagged_rate=UNKNOWN, verdict=OF_WORD["evidence"], confusion_delta=gain)
-    found = leaderboard([annotation(rows=(two_options,))])
-    assert "| – | mmlu |" in leaderboard_as_markdown(found)
-    assert "| M | mmlu | +0.100 ± 0.050 |" in leaderboard_as_markdown(found)
-    (line,) = csv.DictReader(io.StringIO(as_csv(found)))
+    board = leaderboard([annotation(rows=(two_options,))])
+    assert "| – | mmlu |" in leaderboard_as_markdown(board)
+    assert "| M | mmlu | +0.100 ± 0.050 |" in leaderboard_as_markdown(board)
+    (line,) = csv.DictReader(io.StringIO(as_csv(board)))
     assert (line["rank_low"], line["rank_high"], line["verdict"]) == ("", "", "evidence")
-    page = Parsed(as_page(found))
+    page = Parsed(as_page(board))
     assert "mmlu evidence M Preference for the published orders" in page.text
     assert not {"rank by flags", "flagged"} & {*page.heads()}
     assert short_model_names([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
@@ -119,10 +121,16 @@ def test_a_model_without_flags_is_on_the_board_by_its_verdict_without_a_rank_and
 
 def models(*rows: Row) -> list[tuple[str, list[tuple[str, int | None, float]]]]:
     """Return each group of models: why it is apart, and its models with place and number."""
-    by_model = grouped(rows, lambda one: one.model)
-    found = leaderboard([annotation(rows=tuple(own), model=model) for model, own in by_model.items()])
+    by_model = grouped(rows, lambda row_of_model: row_of_model.model)
+    board = leaderboard(
+        [annotation(rows=tuple(rows_of_model), model=model) for model, rows_of_model in by_model.items()]
+    )
     return [
-        (group.apart, [(one.model, one.place, one.evidence_share) for one in group.models]) for group in found.models
+        (
+            group.apart,
+            [(row_of_model.model, row_of_model.place, row_of_model.evidence_share) for row_of_model in group.models],
+        )
+        for group in board.models
     ]
 
 
@@ -167,7 +175,7 @@ def test_models_that_were_audited_in_different_ways_are_not_ranked_against_each_
     first, second = models(*rows)
     assert first == ("", [("one", 1, 0.0), ("two", 2, 1.0)])
     assert second == (f"Not ranked against the models above, but audited with {said}.", [("apart", 1, 1.0)])
-    both = leaderboard([annotation(rows=(one,), model=one.model) for one in rows])
+    both = leaderboard([annotation(rows=(row,), model=row.model) for row in rows])
     assert [len(board) for board in both.boards] == [2, 1]
     text = f"audited with {said}."
     assert text in leaderboard_as_markdown(both)
@@ -184,27 +192,27 @@ def test_other_draws_and_other_benchmarks_are_named() -> None:
 
 
 def test_chosen_columns_are_those_of_every_format_and_an_unknown_one_is_refused() -> None:
-    found = leaderboard([annotation(rows=(judged("M", "a", "evidence"),))])
+    board = leaderboard([annotation(rows=(judged("M", "a", "evidence"),))])
     chosen = ["verdict", "accuracy", "rank"]
-    assert as_csv(found, chosen).splitlines() == [
+    assert as_csv(board, chosen).splitlines() == [
         "benchmark,model,verdict,accuracy,accuracy_stderr,accuracy_low,accuracy_high,rank_low,rank_high",
         "a,M,evidence,0.5,0.05,0.4,0.6,1,1",
     ]
-    assert "| model | verdict | accuracy | rank by flags |\n" in leaderboard_as_markdown(found, chosen)
-    assert Parsed(as_page(found, chosen)).text
+    assert "| model | verdict | accuracy | rank by flags |\n" in leaderboard_as_markdown(board, chosen)
+    assert Parsed(as_page(board, chosen)).text
     with pytest.raises(ValueError, match=r"--columns has 'acuracy', which is no column; did you mean accuracy"):
-        leaderboard_as_markdown(found, ["acuracy"])
+        leaderboard_as_markdown(board, ["acuracy"])
 
 
 def test_there_is_a_page_whatever_is_missing() -> None:
     nothing = made_row(n_tested=0, flagged_rate=UNKNOWN, null_rate=math.nan)
-    for found in ([], [annotation(rows=())], [annotation(rows=(nothing,))]):
-        assert Parsed(as_page(leaderboard(found))).text
+    for of_models in ([], [annotation(rows=())], [annotation(rows=(nothing,))]):
+        assert Parsed(as_page(leaderboard(of_models))).text
 
 
 def test_names_are_text() -> None:
     evil = "<script>alert(1)</script>{{ 7*7 }}\"'"
-    one = made_row(evil, model=evil, accuracy_original=Estimate(0.5))
-    page = Parsed(as_page(leaderboard([annotation(rows=(one,), model=evil, problems=(Problem(evil),))])))
+    row_of_evil = made_row(evil, model=evil, accuracy_original=Estimate(0.5))
+    page = Parsed(as_page(leaderboard([annotation(rows=(row_of_evil,), model=evil, problems=(Problem(evil),))])))
     assert [attributes for tag, attributes in page.elements if tag == "script"] == [{}]
     assert evil in page.text

@@ -52,15 +52,15 @@ def folder(tmp_path: Path) -> Path:
 
 def test_every_detector_beside_the_main_one_has_its_values_in_json_in_conditions_and_of_each_question(folder) -> None:
     (annotation,) = annotate([folder])
-    (told,) = json.loads(as_text(annotation.rows, "json"))
+    (record,) = json.loads(as_text(annotation.rows, "json"))
     assert annotation.detector == "max_order"
-    assert told["k_least:k=10.min_k"] == pytest.approx(np.mean(MIN_K[1:]))
-    assert told["k_least:k=10.min_k_stderr"] == pytest.approx(np.std(MIN_K[1:], ddof=1) / math.sqrt(N - 1))
-    assert told["rotation.flagged_rate"] == pytest.approx(SEEN / N)
-    assert told["rotation.null_rate"] == 0.25
-    assert (told["k_least:k=10.n"], told["rotation.n"]) == (N - 1, N)
-    assert told["rotation.pvalue"] == pytest.approx(binom.sf(SEEN - 1, N, 0.25))
-    assert not [key for key in told if key.startswith("max_order") or "skipped" in key or "rate_unguarded." in key]
+    assert record["k_least:k=10.min_k"] == pytest.approx(np.mean(MIN_K[1:]))
+    assert record["k_least:k=10.min_k_stderr"] == pytest.approx(np.std(MIN_K[1:], ddof=1) / math.sqrt(N - 1))
+    assert record["rotation.flagged_rate"] == pytest.approx(SEEN / N)
+    assert record["rotation.null_rate"] == 0.25
+    assert (record["k_least:k=10.n"], record["rotation.n"]) == (N - 1, N)
+    assert record["rotation.pvalue"] == pytest.approx(binom.sf(SEEN - 1, N, 0.25))
+    assert not [key for key in record if key.startswith("max_order") or "skipped" in key or "rate_unguarded." in key]
     assert len(Condition.of("rotation.pvalue<0.5").met_by(annotation.rows)) == 1
     assert not Condition.of("k_least:k=10.min_k>=0").met_by(annotation.rows)
     first, *_, last = load_run(folder)
@@ -72,9 +72,9 @@ def test_every_detector_beside_the_main_one_has_its_values_in_json_in_conditions
 def test_questions_of_two_options_count_in_the_p_value_and_not_in_the_rate() -> None:
     two = {"pairs": {"null_rate": 0.5, "flagged_rate": 1.0}}
     four = {"pairs": {"null_rate": 0.25, "flagged_rate": 0.0}}
-    (found,) = detector_values([two, two, four, four])
-    assert (found.key, found.n, found.estimate.value, found.null_rate) == ("pairs.flagged_rate", 4, 0.0, 0.375)
-    assert found.pvalue == pytest.approx(poisson_binom.sf(1, [0.5, 0.5, 0.25, 0.25]))
+    (value,) = detector_values([two, two, four, four])
+    assert (value.key, value.n, value.estimate.value, value.null_rate) == ("pairs.flagged_rate", 4, 0.0, 0.375)
+    assert value.pvalue == pytest.approx(poisson_binom.sf(1, [0.5, 0.5, 0.25, 0.25]))
     (alone,) = detector_values([two] * 4)
     assert (bool(alone.estimate), alone.pvalue) == (False, pytest.approx(1 / 16))
 

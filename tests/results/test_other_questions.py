@@ -22,12 +22,12 @@ DRAWN = {"published_orders": "drawn", "resps": [[[str(-1.0 - place), "False"]] f
 
 
 def run_of(numbers: Sequence[int]) -> list[dict[str, Any]]:
-    return [answered(one, row(one), one % 2 == 0) for one in numbers]
+    return [answered(number, row(number), number % 2 == 0) for number in numbers]
 
 
 def audit_of(numbers: Sequence[int]) -> list[dict[str, Any]]:
     """An audit of a benchmark that the model has seen, in orders that were drawn."""
-    return [{"doc_id": one, **audited(row(one), True, **DRAWN)} for one in numbers]
+    return [{"doc_id": number, **audited(row(number), True, **DRAWN)} for number in numbers]
 
 
 @pytest.fixture
@@ -53,19 +53,19 @@ def test_that_they_have_no_question_in_common_is_one_sentence_with_the_command_t
 
 
 def test_no_copies_are_written_that_add_nothing(folder: Path) -> None:
-    (found,) = annotate([folder])
-    assert write(found, "1") == []
+    (annotation,) = annotate([folder])
+    assert write(annotation, "1") == []
 
 
 def test_the_row_and_the_board_are_those_of_the_audit_and_there_is_one(folder: Path) -> None:
-    (found,) = annotate([folder])
-    (only,) = found.rows
+    (annotation,) = annotate([folder])
+    (only,) = annotation.rows
     assert (only.task, only.n_tested, only.verdict.word) == ("bench", N, "strong evidence")
     assert not only.accuracy
-    ((standing,),) = leaderboard([found]).boards
+    ((standing,),) = leaderboard([annotation]).boards
     assert standing.row == only
     page, again = (render_page(annotate(places)) for places in ([folder], [folder / "audits"]))
-    count_of_names = [[text for _, text in Parsed(one).texts].count("bench") for one in (page, again)]
+    count_of_names = [[text for _, text in Parsed(row_of_task).texts].count("bench") for row_of_task in (page, again)]
     assert count_of_names[0] == count_of_names[1]  # as if there were no run
 
 
@@ -73,24 +73,24 @@ def test_no_row_has_an_adjusted_p_value_without_a_p_value(tmp_path: Path) -> Non
     write_run(tmp_path, "m", {"bench": run_of(range(N))}, n_shot=5)
     write_run(tmp_path, "m", {"bench": run_of(range(100, 100 + N))})
     write_run(tmp_path, "m", {"bench_leakage_perm": audit_of(range(100, 100 + N))})
-    (found,) = annotate([tmp_path])
-    shown = [(flat_row(one)["evidence_pvalue"], flat_row(one)["evidence_pvalue_adjusted"]) for one in found.rows]
+    (annotation,) = annotate([tmp_path])
+    shown = [(flat_row(row)["evidence_pvalue"], flat_row(row)["evidence_pvalue_adjusted"]) for row in annotation.rows]
     assert sorted((pvalue is None, adjusted is None) for pvalue, adjusted in shown) == [(False, False), (True, True)]
-    assert "p adjusted" in as_text(found.rows, "table")
+    assert "p adjusted" in as_text(annotation.rows, "table")
 
 
 def test_of_some_in_common_it_is_said_on_how_many_the_columns_rest(tmp_path: Path) -> None:
     write_run(tmp_path, "m", {"bench": run_of(range(N))})
     write_run(tmp_path, "m", {"bench_leakage_perm": audit_of(range(40, 100))})
-    (found,) = annotate([tmp_path])
-    (rest, unanswered) = map(str, found.problems)
+    (annotation,) = annotate([tmp_path])
+    (rest, unanswered) = map(str, annotation.problems)
     assert rest.startswith(
         "bench: its columns rest on 20 of 60 questions; 40 question(s) are in no audit (doc_id 0, 1, 2, 3, 4, 5, 6, "
         "7, 8, 9 and 30 more) and only counted in `n`; `lm-eval-leakage check --runs "
     )
     assert unanswered.startswith("bench: 40 audited question(s) were answered in no run (doc_hash ")
     assert len(unanswered) < 200
-    assert len(write(found, "1")) == 2
+    assert len(write(annotation, "1")) == 2
 
 
 def test_a_group_that_was_audited_on_other_questions_has_one_row_and_so_have_its_tasks(tmp_path: Path) -> None:
@@ -98,10 +98,10 @@ def test_a_group_that_was_audited_on_other_questions_has_one_row_and_so_have_its
         made = (run_of, audit_of)[bool(ending)]
         logs = {f"{name}{ending}": made(range(at + start, at + start + N)) for name, at in (("x", 0), ("y", 1000))}
         write_run(tmp_path, "m", logs, groups={f"xy{ending}": [*logs]})
-    (found,) = annotate([tmp_path])
-    assert [(one.task, one.group, one.n_tested) for one in found.rows] == [
+    (annotation,) = annotate([tmp_path])
+    assert [(row.task, row.group, row.n_tested) for row in annotation.rows] == [
         ("xy", "", 2 * N),
         ("x", "xy", N),
         ("y", "xy", N),
     ]
-    assert sum("covers other questions" in str(one) for one in found.problems) == 2
+    assert sum("covers other questions" in str(problem) for problem in annotation.problems) == 2

@@ -24,13 +24,15 @@ def test_flags_of_patterned_orders_are_withheld_with_all_that_rests_on_them(tmp_
     audits = [audited(doc, number < 10, published_orders=status) for number, doc in enumerate(DOCS)]
     write_run(tmp_path, "m", {"bench": lines, "bench_leakage_perm": audits})
     (annotation,) = annotate([tmp_path])
-    (found, *_) = annotation.rows
+    (row, *_) = annotation.rows
     is_patterned = status == OrderStatus.PATTERNED
     for column in (FLAGGED, FLAGGED_UNGUARDED, ACCURACY_UNFLAGGED):
-        assert bool(column.of(found)) != is_patterned
-    assert ("flagged" in summarise_verdict(found).figures) != is_patterned
-    assert {one.reason for one in annotation.audited_questions} == {PATTERN if is_patterned else None}
-    assert found.accuracy.value == 0.5
+        assert bool(column.of(row)) != is_patterned
+    assert ("flagged" in summarise_verdict(row).figures) != is_patterned
+    assert {audited_question.reason for audited_question in annotation.audited_questions} == {
+        PATTERN if is_patterned else None
+    }
+    assert row.accuracy.value == 0.5
     (clean,) = clean_sets([annotation])
     assert len(clean.kept) == (0 if is_patterned else N - 10)
     assert clean.why_untested == (PATTERN if is_patterned else "")

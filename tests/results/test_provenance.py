@@ -19,15 +19,15 @@ def test_a_model_of_the_hub_has_its_revision_and_a_folder_a_digest_of_its_files_
     hub = provenance_of(run({"backend": "hf", "pretrained": f"org/m ({COMMIT})"}, model="smol"))
     assert (hub.model, hub.weights, hub.revision, hub.asked_as) == ("smol", "org/m", f"revision {COMMIT}", "hf")
     local = {"backend": "hf", "pretrained": f"./m ({DIGEST})", "dtype": "bfloat16", "peft": f"lora ({DIGEST[::-1]})"}
-    found = provenance_of(run(local))
-    assert found.revision == f"files with digest {DIGEST}, peft files with digest {DIGEST[::-1]}"
-    assert (found.weights, found.asked_as) == ("./m", "hf, dtype=bfloat16")
+    provenance = provenance_of(run(local))
+    assert provenance.revision == f"files with digest {DIGEST}, peft files with digest {DIGEST[::-1]}"
+    assert (provenance.weights, provenance.asked_as) == ("./m", "hf, dtype=bfloat16")
     assert provenance_of(run({"backend": "hf", "pretrained": "org/m"}, model="smol")).weights == "org/m"
 
 
 def test_a_run_of_plain_lm_eval_has_the_commit_that_the_harness_wrote_or_none() -> None:
-    told = {"model_sha": COMMIT, "model_revision": "main"}
-    assert provenance_of(run({}, config=told)).revision == f"revision {COMMIT}"
+    model_settings = {"model_sha": COMMIT, "model_revision": "main"}
+    assert provenance_of(run({}, config=model_settings)).revision == f"revision {COMMIT}"
     assert provenance_of(run({}, config={"model_sha": ""})).revision == ""
     assert provenance_of(Run("m", TIME)) == Provenance("m", date="2026-11-23", weights="m")
 
@@ -48,10 +48,13 @@ def test_a_benchmark_has_a_digest_of_all_of_its_rows_and_what_its_tasks_data_set
         return provenances([run({}, **sections)])
 
     both = {"t": "aa", "u": "bb"}
-    found = of_group(both, ARC, ARC | {"dataset_name": "ARC-Challenge"})
-    told = {name: (one.digest, one.dataset, one.config) for name, one in found.items()}
-    assert told["t"] == (digest_of({"t": "aa"}), "allenai/ai2_arc", "ARC-Easy")
-    assert told["g"] == (digest_of(both), "allenai/ai2_arc", "")
+    provenances_of_tasks = of_group(both, ARC, ARC | {"dataset_name": "ARC-Challenge"})
+    figures = {
+        name: (provenance.digest, provenance.dataset, provenance.config)
+        for name, provenance in provenances_of_tasks.items()
+    }
+    assert figures["t"] == (digest_of({"t": "aa"}), "allenai/ai2_arc", "ARC-Easy")
+    assert figures["g"] == (digest_of(both), "allenai/ai2_arc", "")
     assert of_group({"t": "aa"}, ARC, ARC)["g"].digest == ""
     assert of_group(both, ARC, ARC | {"dataset_path": "org/other"})["g"].dataset == ""
 
@@ -60,5 +63,5 @@ def test_files_and_folders_are_no_data_sets_of_the_hub(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     Path("data/mine").mkdir(parents=True)
     for path in ("json", "data/mine", "./data", "/data/mine", "a/b/c", None):
-        found = provenances([run({}, configs={"t": {"dataset_path": path}})])["t"]
-        assert (found.dataset, found.config) == ("", "")
+        provenance = provenances([run({}, configs={"t": {"dataset_path": path}})])["t"]
+        assert (provenance.dataset, provenance.config) == ("", "")

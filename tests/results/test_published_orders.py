@@ -37,7 +37,8 @@ COMMON = [word for place, word in enumerate(COMMON) for _ in range(2**place)]
 
 
 def written(number: int, rng: random.Random) -> Question:
-    """In a natural order: numbers rise, similar options are neighbours, lengths rise; some have ties and copies."""
+    """Return questions with options in a natural order: numbers rise, similar options are neighbours, lengths rise;
+    some have ties and copies."""
     n = rng.choice((2, 3, 4, 4, 5, 6))
     if number % 4 == 0:
         options = [str(value) for value in sorted(rng.choices(range(30), k=n))]
@@ -70,7 +71,7 @@ def test_shuffled_orders_are_rejected_at_most_as_often_as_the_level_says() -> No
     families = 0
     for seed in range(n_shuffles):
         rng = random.Random(seed)
-        drawn = [replace(shuffled(one, rng), id=f"{seed}/{one.id}") for one in questions]
+        drawn = [replace(shuffled(question, rng), id=f"{seed}/{question.id}") for question in questions]
         tests = order_tests(drawn).tests
         assert all(test.n_questions for test in tests)
         rejected.update((test.name, level) for test in tests for level in (0.05, 0.2, 0.5) if test.pvalue <= level)
@@ -83,12 +84,12 @@ def test_shuffled_orders_are_rejected_at_most_as_often_as_the_level_says() -> No
 
 
 def test_every_habit_of_people_who_write_options_is_found() -> None:
-    found = {test.name: test for test in order_tests(benchmark(200, seed=2)).tests}
-    assert tuple(found) == NAMES
+    tests = {test.name: test for test in order_tests(benchmark(200, seed=2)).tests}
+    assert tuple(tests) == NAMES
     for name in {*NAMES} - {"alphabetical trend", "frequency trend"}:
-        assert found[name].adjusted < 0.01, name
-    assert found["length trend"].observed > 3
-    assert found["“none of the above” last"].observed == 1
+        assert tests[name].adjusted < 0.01, name
+    assert tests["length trend"].observed > 3
+    assert tests["“none of the above” last"].observed == 1
 
 
 @pytest.mark.parametrize(
@@ -105,11 +106,11 @@ def test_a_habit_is_found_by_the_test_that_looks_for_it(name, key, sign) -> None
     for number in range(100):
         drawn = list(dict.fromkeys(rng.choices(COMMON, k=200)))[:4]
         questions.append(Question(f"q{number}", " ".join(dict.fromkeys(COMMON)), tuple(sorted(drawn, key=key))))
-    asked = [replace(one, stem=f"{number}: {one.stem}") for number, one in enumerate(questions)]
-    found = {test.name: test for test in order_tests(asked).tests}
-    assert found[name].adjusted < 0.01
-    assert found[name].observed * sign > 3
-    assert found["length trend"].n_questions == found["numbers sorted"].n_questions == 0
+    numbered = [replace(question, stem=f"{number}: {question.stem}") for number, question in enumerate(questions)]
+    tests = {test.name: test for test in order_tests(numbered).tests}
+    assert tests[name].adjusted < 0.01
+    assert tests[name].observed * sign > 3
+    assert tests["length trend"].n_questions == tests["numbers sorted"].n_questions == 0
 
 
 @pytest.mark.parametrize(
@@ -140,10 +141,10 @@ def test_copies_count_once_single_options_are_left_out_and_of_few_questions_noth
     questions = benchmark(40, seed=4)
     turned = replace(questions[1], id="copy", options=questions[1].options[::-1])
     alone = Question("alone", "?", ("only",), 0)
-    found = order_tests([*questions, turned, alone, questions[2]])
-    assert found == replace(order_tests(questions), n_questions=40, n_left_out=3)
-    told = orders_as_markdown(found, null_status(found))
-    assert told.endswith("3 questions with fewer than two options, or copies of others, left out.")
+    tests = order_tests([*questions, turned, alone, questions[2]])
+    assert tests == replace(order_tests(questions), n_questions=40, n_left_out=3)
+    text = orders_as_markdown(tests, null_status(tests))
+    assert text.endswith("3 questions with fewer than two options, or copies of others, left out.")
     assert order_tests([*questions[: FEWEST_TESTED - 1], alone]) == OrderTests(FEWEST_TESTED - 1, 1, ())
     assert len(order_tests(questions[:FEWEST_TESTED]).tests) == len(NAMES)
 
@@ -159,7 +160,7 @@ FAILED = OrderTests(600, 3, (NOTHING, TREND, NUMBERS))
 SEALED = Documented("sealed", "the paper, section 3")
 
 
-def test_the_tests_that_contradict_random_orders_are_told_and_that_it_is_documented() -> None:
+def test_the_tests_that_contradict_random_orders_are_reported_and_that_it_is_documented() -> None:
     agreed = null_status(FAILED, Documented("written", "its README"))
     assert (agreed.status, agreed.contradicted) == ("written", False)
     assert "numbers sorted, share 0.90 where 0.08 is expected, 50 questions, adjusted p = 2e-40" in agreed.reason
@@ -179,34 +180,34 @@ def test_the_tests_that_contradict_random_orders_are_told_and_that_it_is_documen
 def test_written_orders_that_follow_length_or_likeness_too_much_are_patterned(
     tests, pattern, documented, status
 ) -> None:
-    found = null_status(replace(tests, pattern=pattern), documented)
-    assert (found.status, found.contradicted) == status
-    told = "They follow a pattern of length or likeness: 0.90 standard deviations per question" in found.reason
-    assert told == (status[0] == "patterned")
+    null = null_status(replace(tests, pattern=pattern), documented)
+    assert (null.status, null.contradicted) == status
+    is_reported = "They follow a pattern of length or likeness: 0.90 standard deviations per question" in null.reason
+    assert is_reported == (status[0] == "patterned")
 
 
 def test_orders_that_pass_are_called_consistent_with_random_never_proved_so() -> None:
-    found = null_status(PASSED)
-    assert found.status == "consistent with random"
-    assert not is_exact(found.status)
-    assert "no test can prove" in found.reason
+    status = null_status(PASSED)
+    assert status.status == "consistent with random"
+    assert not is_exact(status.status)
+    assert "no test can prove" in status.reason
     assert (
         f"likeness of neighbours {detectable(500):.2f}, length trend {detectable(ENOUGH_QUESTIONS):.2f}"
-        in found.reason
+        in status.reason
     )
 
 
 @pytest.mark.parametrize("n", [0, ENOUGH_QUESTIONS - 1])
 def test_too_few_questions_for_a_test_that_acts_on_most_leave_the_status_open(n: int) -> None:
-    found = null_status(replace(PASSED, tests=(NOTHING, replace(TREND, n_questions=n))))
-    assert found.status == "too few to say"
-    assert "400 each are needed" in found.reason
+    status = null_status(replace(PASSED, tests=(NOTHING, replace(TREND, n_questions=n))))
+    assert status.status == "too few to say"
+    assert "400 each are needed" in status.reason
 
 
 @pytest.mark.parametrize("says", ["sealed", "random", "written"])
 def test_documentation_decides_where_the_tests_find_nothing(says) -> None:
-    for found in (PASSED, OrderTests(5, 0, ())):
-        status = null_status(found, Documented(says, "its README"))
+    for tests in (PASSED, OrderTests(5, 0, ())):
+        status = null_status(tests, Documented(says, "its README"))
         called = "drawn" if says == "random" else says
         assert (status.status, status.contradicted) == (called, False)
         assert f"`{called}`, as documented (its README)" in status.reason

@@ -46,7 +46,7 @@ def with_lines(place: Path, change: Callable[[list[dict[str, Any]]], object]) ->
 
 
 def of_task(annotation: Annotation, name: str = "bench") -> Row:
-    return next(one for one in annotation.rows if one.task == name)
+    return next(row for row in annotation.rows if row.task == name)
 
 
 def said(annotation: Annotation) -> str:
@@ -55,19 +55,19 @@ def said(annotation: Annotation) -> str:
 
 def test_an_accuracy_that_is_the_mean_of_the_samples_passes(tmp_path: Path) -> None:
     written(tmp_path)
-    (found,) = annotate([tmp_path])
-    assert of_task(found).accuracy.value == 0.25
-    assert columns.ACCURACY_FLAGGED.of(of_task(found)).value == 1
-    assert not found.problems
+    (annotation,) = annotate([tmp_path])
+    assert of_task(annotation).accuracy.value == 0.25
+    assert columns.ACCURACY_FLAGGED.of(of_task(annotation)).value == 1
+    assert not annotation.problems
 
 
 def test_an_accuracy_that_is_not_the_mean_of_the_samples_is_left_out_with_both(tmp_path: Path) -> None:
     changed(written(tmp_path), lambda content: content["results"]["bench"].update({"acc,none": 0.9}))
-    (found,) = annotate([tmp_path])
-    assert math.isnan(of_task(found).accuracy.value)
-    assert math.isnan(columns.ACCURACY_FLAGGED.of(of_task(found)).value)
-    assert "acc,none is 0.9, but its samples have 0.25 on average" in said(found)
-    assert of_task(found).n_tested == N  # the audit is judged as ever
+    (annotation,) = annotate([tmp_path])
+    assert math.isnan(of_task(annotation).accuracy.value)
+    assert math.isnan(columns.ACCURACY_FLAGGED.of(of_task(annotation)).value)
+    assert "acc,none is 0.9, but its samples have 0.25 on average" in said(annotation)
+    assert of_task(annotation).n_tested == N  # the audit is judged as ever
 
 
 @pytest.mark.parametrize("metric", ["acc", "acc_norm", "exact_match"])
@@ -75,39 +75,39 @@ def test_an_accuracy_that_is_not_the_mean_of_the_samples_is_left_out_with_both(t
 def test_an_accuracy_outside_0_and_1_is_left_out(tmp_path: Path, metric: str, value: float | None) -> None:
     place = written(tmp_path, metric=metric)
     changed(place, lambda content: content["results"]["bench"].update({f"{metric},none": value}))
-    (found,) = annotate([tmp_path])
-    assert math.isnan(of_task(found).accuracy.value)
-    assert f"{metric},none is {value!r}, which is not between 0 and 1; the accuracy is left out" in said(found)
+    (annotation,) = annotate([tmp_path])
+    assert math.isnan(of_task(annotation).accuracy.value)
+    assert f"{metric},none is {value!r}, which is not between 0 and 1; the accuracy is left out" in said(annotation)
 
 
 @pytest.mark.parametrize("value", [7, -1, math.inf, math.nan, None, "1"])
 def test_a_question_whose_accuracy_is_none_is_left_out_and_so_is_the_mean(tmp_path: Path, value: object) -> None:
     with_lines(written(tmp_path), lambda lines: lines[3].update(acc=value))
-    (found,) = annotate([tmp_path])
-    assert math.isnan(of_task(found).accuracy.value)
-    assert f"line 4: acc,none is {value!r}, which is not between 0 and 1" in said(found)
-    assert [one.doc_id for one in found.questions if not one.scores] == [3]
+    (annotation,) = annotate([tmp_path])
+    assert math.isnan(of_task(annotation).accuracy.value)
+    assert f"line 4: acc,none is {value!r}, which is not between 0 and 1" in said(annotation)
+    assert [question.doc_id for question in annotation.questions if not question.scores] == [3]
 
 
 def test_lines_of_one_question_that_disagree_count_in_none_and_equal_ones_once(tmp_path: Path) -> None:
     place = written(tmp_path)
     with_lines(place, lambda lines: lines.append(dict(lines[0])))
-    (found,) = annotate([tmp_path])
-    assert of_task(found).accuracy.value == 0.25
+    (annotation,) = annotate([tmp_path])
+    assert of_task(annotation).accuracy.value == 0.25
     with_lines(place, lambda lines: lines.append({**lines[5], "acc": 1.0}))
-    (found,) = annotate([tmp_path])
-    assert math.isnan(of_task(found).accuracy.value)
-    assert "acc,none is 1.0, but another number in an earlier line of the same question" in said(found)
-    assert [one.doc_id for one in found.questions if not one.scores] == [5]
+    (annotation,) = annotate([tmp_path])
+    assert math.isnan(of_task(annotation).accuracy.value)
+    assert "acc,none is 1.0, but another number in an earlier line of the same question" in said(annotation)
+    assert [question.doc_id for question in annotation.questions if not question.scores] == [5]
 
 
 @pytest.mark.parametrize("stderr", [-0.1, 3.0, math.inf])
 def test_a_standard_error_that_cannot_be_one_is_left_out(tmp_path: Path, stderr: float) -> None:
     changed(written(tmp_path), lambda content: content["results"]["bench"].update({"acc_stderr,none": stderr}))
-    (found,) = annotate([tmp_path])
-    assert of_task(found).accuracy.value == 0.25
-    assert not of_task(found).accuracy.stderr < 0
-    assert f"the standard error of acc,none is {stderr!r}" in said(found)
+    (annotation,) = annotate([tmp_path])
+    assert of_task(annotation).accuracy.value == 0.25
+    assert not of_task(annotation).accuracy.stderr < 0
+    assert f"the standard error of acc,none is {stderr!r}" in said(annotation)
 
 
 def test_a_metric_that_the_harness_does_not_average_is_not_compared(tmp_path: Path) -> None:
@@ -134,22 +134,22 @@ def grouped_run(folder: Path, values: Mapping[str, float]) -> Path:
 )
 def test_the_accuracy_of_a_group_is_a_mean_of_those_of_its_tasks(tmp_path: Path, value: float, is_right: bool) -> None:
     grouped_run(tmp_path, {"acc,none": value})
-    (found,) = annotate([tmp_path])
-    assert (of_task(found).accuracy.value == value) is is_right
-    assert ("bench: the results file says that acc,none" in said(found)) is not is_right
+    (annotation,) = annotate([tmp_path])
+    assert (of_task(annotation).accuracy.value == value) is is_right
+    assert ("bench: the results file says that acc,none" in said(annotation)) is not is_right
 
 
 def test_a_group_with_a_task_whose_accuracy_is_left_out_has_none(tmp_path: Path) -> None:
     place = grouped_run(tmp_path, {"acc,none": 0.4})
     changed(place, lambda content: content["results"]["bench_a"].update({"acc,none": 0.5}))
-    (found,) = annotate([tmp_path])
-    assert math.isnan(of_task(found).accuracy.value)
-    assert "bench: acc,none counts bench_a, whose own is left out" in said(found)
+    (annotation,) = annotate([tmp_path])
+    assert math.isnan(of_task(annotation).accuracy.value)
+    assert "bench: acc,none counts bench_a, whose own is left out" in said(annotation)
 
 
 def test_a_group_with_a_task_of_which_the_file_says_nothing_has_no_accuracy(tmp_path: Path) -> None:
     place = grouped_run(tmp_path, {})
     changed(place, lambda content: content["results"].pop("bench_a"))
-    (found,) = annotate([tmp_path])
-    assert math.isnan(of_task(found).accuracy.value)
-    assert "bench: acc,none counts bench_a, of which the results file says nothing" in said(found)
+    (annotation,) = annotate([tmp_path])
+    assert math.isnan(of_task(annotation).accuracy.value)
+    assert "bench: acc,none counts bench_a, of which the results file says nothing" in said(annotation)

@@ -56,16 +56,20 @@ def place(made: Place, tmp_path) -> Place:
 
 
 def verdict_on(model: str, place: Place):
-    (found,) = [one for one in seal_audit([place.runs], place.private).verdicts if one.model == model]
-    return found
+    (verdict,) = [
+        verdict_of_model
+        for verdict_of_model in seal_audit([place.runs], place.private).verdicts
+        if verdict_of_model.model == model
+    ]
+    return verdict
 
 
 # ---------------------------------------------------------------------- verdicts
 
 
 def test_all_tests_of_a_model_are_shown_and_combined_with_the_pvalues_of_the_tables_of_its_runs(place) -> None:
-    found = verdict_on(SEEN, place)
-    by_name = {test.name: test for test in found.tests}
+    verdict = verdict_on(SEEN, place)
+    by_name = {test.name: test for test in verdict.tests}
     assert [(name, test.n) for name, test in by_name.items()] == [
         ("wordings", N),
         ("option orders", N - 1),
@@ -74,11 +78,11 @@ def test_all_tests_of_a_model_are_shown_and_combined_with_the_pvalues_of_the_tab
     assert by_name["option orders"].left_out == {
         "its options depend on their order, which its author kept, so that no key drew it": 1
     }
-    assert found.combined.names == tuple(by_name)
-    assert found.combined.pvalue < min(test.pvalue for test in found.tests) < 1e-6
-    assert found.combined.log_evalue == pytest.approx(sum(test.log_evalue for test in found.tests))
-    assert found.word == "strong evidence"
-    assert 15 < found.bound.n_seen <= 40
+    assert verdict.combined.names == tuple(by_name)
+    assert verdict.combined.pvalue < min(test.pvalue for test in verdict.tests) < 1e-6
+    assert verdict.combined.log_evalue == pytest.approx(sum(test.log_evalue for test in verdict.tests))
+    assert verdict.word == "strong evidence"
+    assert 15 < verdict.bound.n_seen <= 40
     (results,) = (place.runs / "org__seen").glob("results_*.json")
     tables = json.loads(results.read_text())["results"]
     for name, audit, row_name in (
@@ -89,38 +93,38 @@ def test_all_tests_of_a_model_are_shown_and_combined_with_the_pvalues_of_the_tab
         assert by_name[name].pvalue == pytest.approx(tables[f"{NAME}_leakage_{audit}"][row_name], rel=1e-3)
 
 
-def test_where_nothing_is_found_it_is_told_how_many_questions_may_have_been_seen(place) -> None:
+def test_where_nothing_is_found_it_is_reported_how_many_questions_may_have_been_seen(place) -> None:
     """At every look the same, whose level is another."""
     shares = {}
     for number in (2, 10):
         private = place.private.with_name(f"private{number}")
         shutil.copytree(place.private, private)
-        for one in range(number - 1):
-            add_looks(private, place.sealed.seal, [Look(0, f"m{one}", "digest", 0.01, 0.5, 0.0, "0-3")])
-        (found,) = seal_audit([place.runs / "org__clean"], private).verdicts
-        assert found.look.number == number
-        assert found.word == ("none found" if dict(found.at_most)[3] <= DETECT else "inconclusive")
-        shares[number] = dict(found.at_most)[1]
-        assert f"; at most {100 * shares[number]:.0f}% of the questions were seen once or " in found.sentence
+        for number_of_seal in range(number - 1):
+            add_looks(private, place.sealed.seal, [Look(0, f"m{number_of_seal}", "digest", 0.01, 0.5, 0.0, "0-3")])
+        (verdict,) = seal_audit([place.runs / "org__clean"], private).verdicts
+        assert verdict.look.number == number
+        assert verdict.word == ("none found" if dict(verdict.at_most)[3] <= DETECT else "inconclusive")
+        shares[number] = dict(verdict.at_most)[1]
+        assert f"; at most {100 * shares[number]:.0f}% of the questions were seen once or " in verdict.sentence
     assert 0 < shares[2] == shares[10] < 1
 
 
 def test_finding_nothing_by_a_test_of_unknown_power_is_no_clean_bill(made, tmp_path) -> None:
     run_sealed(made.sealed, "leakage_shared_likelihood", by_hash, tmp_path / "runs", CLEAN)
     shutil.copytree(made.sealed.folder, tmp_path / "sealed")
-    (found,) = seal_audit([tmp_path / "runs"], tmp_path / "sealed" / made.private.name).verdicts
-    assert found.look is not None
-    assert found.look.pvalue > found.level()
-    assert found.word == "no verdict"
-    assert "; how many questions may have been seen is not known" in found.sentence
+    (verdict,) = seal_audit([tmp_path / "runs"], tmp_path / "sealed" / made.private.name).verdicts
+    assert verdict.look is not None
+    assert verdict.look.pvalue > verdict.level()
+    assert verdict.word == "no verdict"
+    assert "; how many questions may have been seen is not known" in verdict.sentence
 
 
 def test_too_few_questions_have_no_pvalue_and_cost_no_look(made, tmp_path) -> None:
     run_sealed(made.sealed, "leakage_perm", by_hash, tmp_path / "few", limit=3)
     shutil.copytree(made.private, tmp_path / "private")
-    (found,) = seal_audit([tmp_path / "few"], tmp_path / "private").verdicts
-    assert (found.word, found.look) == ("no verdict", None)
-    assert "option orders: 3 questions; at least 20 are needed" in found.sentence
+    (verdict,) = seal_audit([tmp_path / "few"], tmp_path / "private").verdicts
+    assert (verdict.word, verdict.look) == ("no verdict", None)
+    assert "option orders: 3 questions; at least 20 are needed" in verdict.sentence
     assert looks_in(tmp_path / "private") == ()
 
 
@@ -132,21 +136,21 @@ def test_each_model_is_a_look_and_the_same_logs_are_the_same_look_wherever_they_
     shutil.copytree(place.runs / "org__seen", tmp_path / "elsewhere" / "deep")
     again = seal_audit([tmp_path / "elsewhere", place.runs], place.private)
     assert [look.number for look in looks_in(place.private)] == [1, 2]
-    assert [one.written for one in first.verdicts] == [None, None]
-    assert [(one.model, one.written.number) for one in again.verdicts] == [(SEEN, 1), (CLEAN, 2)]
+    assert [verdict.written for verdict in first.verdicts] == [None, None]
+    assert [(verdict.model, verdict.written.number) for verdict in again.verdicts] == [(SEEN, 1), (CLEAN, 2)]
     assert any("no new look is counted" in remark for remark in remarks(again.verdicts[0]))
 
 
 def test_other_answers_of_a_model_are_another_look_at_a_stricter_level(place) -> None:
     seal_audit([place.runs], place.private)
     run_sealed(place.sealed, "leakage_perm", lambda *texts: 2 * by_hash(*texts), place.runs, CLEAN)
-    found = verdict_on(CLEAN, place)
-    assert (found.look.number, found.written) == (3, None)
-    assert found.level() == pytest.approx(0.01 / 12)
-    assert (found.n_looks, found.log_evalue) == (1, looks_in(place.private)[1].log_evalue)
+    verdict = verdict_on(CLEAN, place)
+    assert (verdict.look.number, verdict.written) == (3, None)
+    assert verdict.level() == pytest.approx(0.01 / 12)
+    assert (verdict.n_looks, verdict.log_evalue) == (1, looks_in(place.private)[1].log_evalue)
 
 
-def test_the_order_of_models_that_are_told_together_changes_no_word(made, tmp_path) -> None:
+def test_the_order_of_models_that_are_reported_together_changes_no_word(made, tmp_path) -> None:
     """Four models of which the last by name has seen the questions; handed out in their order, its level was .0005."""
     for name in ("a", "b", "c"):
         run_sealed(made.sealed, "leakage_perm", lambda text, of, who=name: by_hash(who + text, of), tmp_path, name)
@@ -154,8 +158,8 @@ def test_the_order_of_models_that_are_told_together_changes_no_word(made, tmp_pa
     words = []
     for n, order in enumerate((["a", "b", "c", "z"], ["z", "c", "b", "a"])):
         shutil.copytree(made.private, tmp_path / f"private{n}")
-        found = seal_audit([tmp_path / name for name in order], tmp_path / f"private{n}").verdicts
-        words.append({one.model: (one.word, one.level()) for one in found})
+        verdicts = seal_audit([tmp_path / name for name in order], tmp_path / f"private{n}").verdicts
+        words.append({verdict.model: (verdict.word, verdict.level()) for verdict in verdicts})
     assert words[0] == words[1]
     assert words[0]["z"] == ("strong evidence", pytest.approx(0.01 * 4 / 5 / 3))
     (again,) = seal_audit([tmp_path / "z"], tmp_path / "private0").verdicts
@@ -165,22 +169,22 @@ def test_the_order_of_models_that_are_told_together_changes_no_word(made, tmp_pa
 def test_looks_at_different_questions_of_one_model_multiply_their_evalues(made, tmp_path) -> None:
     shutil.copytree(made.private, tmp_path / "private")
     public = (made.sealed.public / f"{NAME}.jsonl").read_text().splitlines(keepends=True)
-    found = []
+    verdicts = []
     for half in (0, 1):
         file, runs = tmp_path / f"half{half}.jsonl", tmp_path / f"runs{half}"
         file.write_text("".join(public[half * N // 2 : (half + 1) * N // 2]))
         score = has_seen(made.sealed.seal, range(N))
         run_sealed(made.sealed, "leakage_perm", score, runs, SEEN, data_files=str(file))
-        found += seal_audit([runs], tmp_path / "private").verdicts
-    first, second = found
+        verdicts += seal_audit([runs], tmp_path / "private").verdicts
+    first, second = verdicts
     assert (second.n_looks, second.look.number) == (2, 2)
     assert second.log_evalue == pytest.approx(first.combined.log_evalue + second.combined.log_evalue)
     assert any("2 looks at different questions together" in remark for remark in remarks(second))
 
 
-def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written_is_told(place) -> None:
+def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written_is_reported(place) -> None:
     """Written by a version of the package whose tests gave .002."""
-    first = next(one for one in seal_audit([place.runs / "org__clean"], place.private).verdicts)
+    first = next(verdict for verdict in seal_audit([place.runs / "org__clean"], place.private).verdicts)
     for file in ("looks.jsonl", "looks_head.json"):
         (place.private / file).unlink()
     (place.private / "looks_head.json").write_text(head_text(place.sealed.seal))
@@ -189,7 +193,7 @@ def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written
     (again,) = audit.verdicts
     assert (again.look, again.written.pvalue) == (first.look, 0.002)
     assert again.word == "none found"
-    assert [one.pvalue for one in audit.ledger.looks] == [0.002]
+    assert [look.pvalue for look in audit.ledger.looks] == [0.002]
     assert sum("look 1 was written with p = 0.002, and the same answers" in remark for remark in remarks(again)) == 1
     assert not [remark for remark in remarks(first) if "was written with" in remark]
 
@@ -213,7 +217,7 @@ def test_audits_with_another_seal_are_named_and_left_out(place, tmp_path) -> Non
     other = sealed_folder(tmp_path / "other", rows(N), seed=1)
     run_sealed(other, "leakage_seal", has_seen(other.seal, range(N)), place.runs, CLEAN)
     audit = seal_audit([place.runs], place.private)
-    clean = next(one for one in audit.verdicts if one.model == CLEAN)
+    clean = next(verdict for verdict in audit.verdicts if verdict.model == CLEAN)
     assert [test.name for test in clean.tests] == ["option orders"]
     assert problems_of(audit).count("was run with another seal (commitment ") == 3
     with pytest.raises(ValueError, match=f"no audit of '{NAME}' is in .*was run with another seal"):
@@ -225,7 +229,7 @@ def test_logs_of_another_benchmark_are_named_and_left_out_and_alone_refused_with
     write_run(place.runs, CLEAN, others)
     write_run(place.runs, "org/third", others)
     audit = seal_audit([place.runs], place.private)
-    assert {one.model for one in audit.verdicts} == {SEEN, CLEAN}
+    assert {verdict.model for verdict in audit.verdicts} == {SEEN, CLEAN}
     assert f"bench_leakage_perm: 5 rows not of the seal of '{NAME}'; left out" in problems_of(audit)
     assert f"org/third: no audit of '{NAME}'; left out" in problems_of(audit)
     n_looks = len(looks_in(place.private))
@@ -238,9 +242,9 @@ def test_logs_of_another_benchmark_are_named_and_left_out_and_alone_refused_with
 def test_an_audit_that_was_run_without_the_seal_is_read_too(place) -> None:
     """The log says that the orders may be written; the key says that they were drawn."""
     run_sealed(place.sealed, "leakage_perm", has_seen(place.sealed.seal, range(N)), place.runs, "org/late", seal=None)
-    found = verdict_on("org/late", place)
-    (orders,) = found.tests
-    assert (orders.n, found.word) == (N - 1, "strong evidence")
+    verdict = verdict_on("org/late", place)
+    (orders,) = verdict.tests
+    assert (orders.n, verdict.word) == (N - 1, "strong evidence")
     assert orders.left_out == {"its order was kept by the author": 1}
 
 

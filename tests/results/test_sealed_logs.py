@@ -49,7 +49,7 @@ def line(number: int, right: bool, stem: str = "Question") -> dict[str, object]:
     return answered(number, doc, right)
 
 
-def found_by(folder: Path, seal: Seal) -> list[SealedTest]:
+def ceiling_tests_in(folder: Path, seal: Seal) -> list[SealedTest]:
     problems: list[Problem] = []
     return ceiling_tests(SealedLogs(seal, "m", {}, find_runs([folder], problems)))
 
@@ -57,14 +57,14 @@ def found_by(folder: Path, seal: Seal) -> list[SealedTest]:
 def test_every_ordinary_run_of_a_benchmark_with_several_right_options_is_tested_and_none_is_combined(tmp_path) -> None:
     right = [line(number, True) for number in range(N_ASKED)]
     write_run(tmp_path, "m", {"bench": right, "other": [line(0, True, "Not")]})
-    (one,) = found_by(tmp_path, SEAL_OF_ASKED)
-    assert (one.name, one.n, one.pvalue) == ("ceiling", 4, pytest.approx(1 / 16))
-    assert (one.effect, one.effect_error) == (0.5, pytest.approx(0.25))
-    assert combined_test([one]).names == ()
-    plain = tuple(replace(one, equally_right=(0,)) for one in SEAL_OF_ASKED.questions)
-    assert found_by(tmp_path, replace(SEAL_OF_ASKED, questions=plain)) == []
+    (test,) = ceiling_tests_in(tmp_path, SEAL_OF_ASKED)
+    assert (test.name, test.n, test.pvalue) == ("ceiling", 4, pytest.approx(1 / 16))
+    assert (test.effect, test.effect_error) == (0.5, pytest.approx(0.25))
+    assert combined_test([test]).names == ()
+    plain = tuple(replace(question, equally_right=(0,)) for question in SEAL_OF_ASKED.questions)
+    assert ceiling_tests_in(tmp_path, replace(SEAL_OF_ASKED, questions=plain)) == []
     write_run(tmp_path, "m", {"bench": [line(number, False) for number in range(N_ASKED)]}, n_shot=5)
-    names = {test.name: test.pvalue for test in found_by(tmp_path, SEAL_OF_ASKED)}
+    names = {test.name: test.pvalue for test in ceiling_tests_in(tmp_path, SEAL_OF_ASKED)}
     assert names == {"ceiling (bench, 0 shots)": pytest.approx(1 / 16), "ceiling (bench, 5 shots)": pytest.approx(1)}
 
 
@@ -77,4 +77,4 @@ def test_every_ordinary_run_of_a_benchmark_with_several_right_options_is_tested_
 )
 def test_only_answers_to_published_questions_with_a_score_count(tmp_path: Path, lines, n: int) -> None:
     write_run(tmp_path, "m", {"bench": lines})
-    assert sum(test.n for test in found_by(tmp_path, SEAL_OF_ASKED)) == n
+    assert sum(test.n for test in ceiling_tests_in(tmp_path, SEAL_OF_ASKED)) == n

@@ -26,7 +26,7 @@ def test_verdicts_sort_by_word_then_pvalue_then_ratio_and_none_comes_last() -> N
         NOT_AUDITED,
     )
     for given_order in permutations(ordered, 3):
-        places = [ordered.index(one) for one in sorted(given_order, key=suspicion)]
+        places = [ordered.index(verdict) for verdict in sorted(given_order, key=suspicion)]
         assert places == sorted(places)
 
 
@@ -56,22 +56,22 @@ def test_a_group_keeps_its_parts_and_they_are_sorted_within_it() -> None:
         row("alone", metric="acc_norm,none", verdict=verdict(1e-6)),
         row("tokens"),
     ]
-    names = [one.task for one in by_suspicion(rows)]
+    names = [row_of_group.task for row_of_group in by_suspicion(rows)]
     assert names == ["alone", "alone", "g", "g_in", "g_b", "g_a", "g_a/t", "g_a/s", "tokens"]
 
 
 def test_adjusted_pvalues_decide_the_word_across_models() -> None:
     def judged(*pvalues: float) -> list[DataVerdict]:
         rows = [row(model=f"M{place}", verdict=verdict(pvalue)) for place, pvalue in enumerate(pvalues)]
-        return [one.verdict for one in adjusted_rows(rows)]
+        return [row.verdict for row in adjusted_rows(rows)]
 
-    assert [one.word for one in judged(0.004)] == ["evidence"]
-    assert [one.word for one in judged(1e-6, 0.02)] == ["strong evidence", "none found"]
+    assert [verdict.word for verdict in judged(0.004)] == ["evidence"]
+    assert [verdict.word for verdict in judged(1e-6, 0.02)] == ["strong evidence", "none found"]
     together = judged(*[0.004] * 5)
-    assert {one.word for one in together} == {"none found"}
+    assert {row.word for row in together} == {"none found"}
     assert "p = 0.004, 0.02 after adjustment for 5 verdicts" in sentence_of(together[0])
     looked = adjusted_rows(
         [row("a", verdict=verdict(0.004, look=1, spent=0.75)), row("b", verdict=verdict(0.0001, look=2, spent=0.1))]
     )
-    assert [one.verdict.adjusted for one in looked] == pytest.approx([0.004 / 0.75, 2 * 0.001])
-    assert [one.verdict.level for one in looked] == pytest.approx([0.01 * 0.75, 0.01 * 0.1])
+    assert [verdict.verdict.adjusted for verdict in looked] == pytest.approx([0.004 / 0.75, 2 * 0.001])
+    assert [verdict.verdict.level for verdict in looked] == pytest.approx([0.01 * 0.75, 0.01 * 0.1])

@@ -29,13 +29,13 @@ def scored(doc: dict[str, Any], rng: Random) -> dict[str, Any]:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Path:
+def published_runs(tmp_path: Path) -> Path:
     return of_model(tmp_path / "runs", range(1000, 1000 + N_ASKED))
 
 
-def test_audits_of_both_in_the_same_way_are_compared(asked: Path, tmp_path: Path) -> None:
+def test_audits_of_both_in_the_same_way_are_compared(published_runs: Path, tmp_path: Path) -> None:
     unseen = of_model(tmp_path / "unseen", range(5000, 5000 + N_UNSEEN))
-    assert unseen_questions(asked, unseen, []) == UnseenQuestions("bench")
+    assert unseen_questions(published_runs, unseen, []) == UnseenQuestions("bench")
 
 
 @pytest.mark.parametrize(
@@ -65,33 +65,33 @@ def test_audits_of_both_in_the_same_way_are_compared(asked: Path, tmp_path: Path
     ids=["in the benchmark", "too few", "guarded", "longer", "other audits"],
 )
 def test_questions_that_cannot_speak_for_the_benchmark_are_refused(
-    asked: Path, tmp_path: Path, numbers: range, change: dict[str, Any], reason: str
+    published_runs: Path, tmp_path: Path, numbers: range, change: dict[str, Any], reason: str
 ) -> None:
     unseen = of_model(tmp_path / "unseen", numbers, **change)
     with pytest.raises(ValueError, match=reason):
-        unseen_questions(asked, unseen, [])
+        unseen_questions(published_runs, unseen, [])
 
 
-def test_audits_of_unseen_questions_by_another_model_are_refused(asked: Path, tmp_path: Path) -> None:
+def test_audits_of_unseen_questions_by_another_model_are_refused(published_runs: Path, tmp_path: Path) -> None:
     other = tmp_path / "unseen"
     write_run(other, "other", {TASK: [audited(row(number), False) for number in range(5000, 5000 + N_UNSEEN)]})
     with pytest.raises(ValueError, match="holds audits of 'other', but the benchmark was audited with 'm'; both must"):
-        unseen_questions(asked, other, [])
+        unseen_questions(published_runs, other, [])
 
 
-def test_audits_of_two_benchmarks_are_refused_with_their_names(asked: Path, tmp_path: Path) -> None:
+def test_audits_of_two_benchmarks_are_refused_with_their_names(published_runs: Path, tmp_path: Path) -> None:
     second = [audited(row(number), False) for number in range(2000, 2030)]
-    write_run(asked, "m", {"second_leakage_perm": second})
+    write_run(published_runs, "m", {"second_leakage_perm": second})
     unseen = of_model(tmp_path / "unseen", range(5000, 5000 + N_UNSEEN))
     with pytest.raises(ValueError, match=r"^the audits are of 2 benchmarks \(bench, second\), and unseen questions"):
-        unseen_questions(asked, unseen, [])
+        unseen_questions(published_runs, unseen, [])
 
 
-def test_right_answers_to_unseen_questions_are_counted(asked: Path, tmp_path: Path) -> None:
+def test_right_answers_to_unseen_questions_are_counted(published_runs: Path, tmp_path: Path) -> None:
     unseen = of_model(tmp_path / "unseen", range(5000, 5000 + N_UNSEEN))
     arms = [confused(row(number), number % 3 == 0, False) for number in range(5000, 5000 + N_UNSEEN)]
     write_run(unseen, "m", {"bench_choice_confusion": arms})
-    assert unseen_questions(asked, unseen, []).answered == (20, N_UNSEEN)
+    assert unseen_questions(published_runs, unseen, []).answered == (20, N_UNSEEN)
 
 
 def test_texts_are_not_tested_where_a_log_has_lost_lines(tmp_path: Path) -> None:
@@ -100,13 +100,13 @@ def test_texts_are_not_tested_where_a_log_has_lost_lines(tmp_path: Path) -> None
     drawn = rng.sample([row(number) for number in range(1000, 1090)], 90)
     for name, model, docs in (("runs", "m", drawn[:40]), ("unseen", "m", drawn[40:]), ("reference", "other", drawn)):
         write_run(tmp_path / name, model, {"bench_leakage_tokens": [scored(doc, rng) for doc in docs]})
-    asked, unseen, reference = (tmp_path / name for name in ("runs", "unseen", "reference"))
-    texts = unseen_questions(asked, unseen, [], text_references=find_runs([reference], [])).texts
+    published_runs, unseen, reference = (tmp_path / name for name in ("runs", "unseen", "reference"))
+    texts = unseen_questions(published_runs, unseen, [], text_references=find_runs([reference], [])).texts
     assert texts is not None
     assert not math.isnan(texts.pvalue)
     (log,) = reference.rglob("samples_*")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[::2]))
-    texts = unseen_questions(asked, unseen, [], text_references=find_runs([reference], [])).texts
+    texts = unseen_questions(published_runs, unseen, [], text_references=find_runs([reference], [])).texts
     assert texts is not None
     assert math.isnan(texts.pvalue)
     assert texts.withheld.startswith("a log is not complete: ")

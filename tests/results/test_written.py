@@ -46,8 +46,8 @@ def test_originals_stay_as_they_are_and_a_second_time_gives_the_same(runs) -> No
 def test_a_full_disk_leaves_the_copies_of_before(runs) -> None:
     (annotation,) = annotate([runs])
     first = {file: file.read_bytes() for file in write(annotation, "1")}
-    room = min(map(len, first.values())) // 2
-    with full_disk(room), pytest.raises(OSError, match="too large"):
+    n_bytes = min(map(len, first.values())) // 2
+    with full_disk(n_bytes), pytest.raises(OSError, match="too large"):
         write(annotation, "a later version")
     assert {file: file.read_bytes() for file in first} == first
     assert {file for file in runs.iterdir() if file not in first} == {
@@ -63,17 +63,17 @@ def test_each_results_file_has_the_columns_of_its_own_run(tmp_path) -> None:
     (annotation,) = annotate([tmp_path / "runs"], [tmp_path / "audits"])
     files = [file for file in write(annotation, "1", tmp_path / "out") if file.suffix == ".json"]
     rows = [json.loads(file.read_text())["results"]["bench"] for file in files]
-    assert sorted((found["acc,none"], found["acc_unflagged,leakage"]) for found in rows) == [(0, 0), (1, 1)]
+    assert sorted((row["acc,none"], row["acc_unflagged,leakage"]) for row in rows) == [(0, 0), (1, 1)]
 
 
 def test_the_samples_file_loads_as_a_data_set(runs, tmp_path) -> None:
     (annotation,) = annotate([runs])
     files = [str(file) for file in write(annotation, "1", tmp_path / "out") if file.suffix == ".jsonl"]
-    found = load_dataset("json", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
-    assert found["flagged"] == [True, False, None] * 2
-    assert found["reason"] == [None, None, "two options read alike"] * 2
-    assert found["right_generalized"] == [True, True, False, False, False, False]
-    assert set(found["doc_hash"]) == {question.doc_hash for question in annotation.questions}
+    data_set = load_dataset("json", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
+    assert data_set["flagged"] == [True, False, None] * 2
+    assert data_set["reason"] == [None, None, "two options read alike"] * 2
+    assert data_set["right_generalized"] == [True, True, False, False, False, False]
+    assert set(data_set["doc_hash"]) == {question.doc_hash for question in annotation.questions}
 
 
 def test_what_latex_and_markdown_take_for_markup_is_written_as_text(tmp_path) -> None:

@@ -106,7 +106,7 @@ def test_bfloat16_differs_from_float32_no_more_than_for_single_rows() -> None:
     assert rms[1] <= 1.1 * rms[0]
 
 
-def test_a_model_whose_head_cannot_be_told_from_its_layers_is_refused() -> None:
+def test_a_model_whose_head_cannot_be_distinguished_from_its_layers_is_refused() -> None:
     with pytest.raises(UnsuitedModelError, match="its output head cannot be distinguished from its layers"):
         TreeModel(torch.nn.Linear(2, 2))
 
@@ -190,7 +190,7 @@ def test_a_large_model_reads_fewer_tokens_at_once_on_a_cpu_so_that_progress_is_s
 ) -> None:
     large = model(hidden_size=1, intermediate_size=1)
     large.num_parameters = lambda: n_parameters
-    monkeypatch.setattr(budget, "free_memory", lambda asked: 10**12)
+    monkeypatch.setattr(budget, "free_memory", lambda device: 10**12)
     assert default_max_tokens(large, device) == expected
 
 
@@ -220,6 +220,8 @@ def test_a_budget_is_halved_down_to_the_fewest_tokens_and_then_the_error_is_rais
         ("AVX2", "meta", torch.bfloat16, False),
     ],
 )
-def test_a_processor_that_emulates_bfloat16_is_told_from_others(monkeypatch, units, device, dtype, slows) -> None:
+def test_a_processor_that_emulates_bfloat16_is_distinguished_from_others(
+    monkeypatch, units, device, dtype, slows
+) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: units)
     assert budget.slows_down(dtype, torch.device(device)) is slows

@@ -146,8 +146,9 @@ class ServerResponses:
         sent = self._lm.decode_batch(texts)
         written = [str(choice.get("text") or "") for choice in choices]
         if not self._echoes:
-            ends = [end for text in sent if len(end := readable(text)[-LATE:]) >= FEWEST]
-            self._echoes = any(end in readable(text) for text in written for end in ends)
+            ends = [readable(text)[-LATE:] for text in sent]
+            long_ends = [end for end in ends if len(end) >= FEWEST]
+            self._echoes = any(end in readable(text) for text in written for end in long_ends)
         for choice, text, tokens, string in zip(choices, written, texts, sent, strict=True):
             pieces = choice["logprobs"].get("tokens")
             if pieces is not None and not self._are_tokens([*map(str, pieces[:-1])], tokens, string):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from lm_eval_leakage.harness.seams.patching import found, patched_once
+from lm_eval_leakage.harness.seams.patching import patched_once, seam_object
 
 COMPLETIONS = "lm_eval.models.openai_completions"
 API = "lm_eval.models.api_models"
@@ -99,7 +99,7 @@ def is_hf(lm: Any) -> bool:
 
 def offer_method(lm: Any, name: str, method: Callable[..., Any]) -> bool:
     """Add a method, which may call `logits_of`, to an HFLM model; return whether this lm_eval allows it."""
-    if found(f"{HF}._model_call") is None:
+    if seam_object(f"{HF}._model_call") is None:
         return False
     setattr(lm, name, MethodType(method, lm))
     return True

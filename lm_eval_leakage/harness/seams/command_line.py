@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lm_eval_leakage.harness.seams.patching import found, patched_once
+from lm_eval_leakage.harness.seams.patching import patched_once, seam_object
 from lm_eval_leakage.texts import did_you_mean
 
 GET_HASH = "lm_eval.evaluator:get_git_commit_hash"
@@ -50,7 +50,7 @@ class CommandLine:
     """Parses lm_eval's command line with our commands."""
 
     def __init__(self) -> None:
-        found("lm_eval._cli:HarnessCLI.__init__")
+        seam_object("lm_eval._cli:HarnessCLI.__init__")
         cli = import_module("lm_eval._cli").HarnessCLI()
         self.parser: argparse.ArgumentParser = cli._parser
         self.subparsers, self._parse = cli._subparsers, cli.parse_args

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.harness.seams.patching import found
+from lm_eval_leakage.harness.seams.patching import seam_object
 
 ASKED_WITH = ("apply_chat_template", "system_instruction")  # arguments of `simple_evaluate`
 
@@ -59,9 +59,9 @@ def current_evaluation() -> Evaluation | None:
             return _evaluation(inner, frame.f_locals)
         frame = frame.f_back
     if inner is None:
-        found("lm_eval.evaluator:evaluate")  # raises UnsupportedHarness if the reason is a different lm_eval
+        seam_object("lm_eval.evaluator:evaluate")  # raises UnsupportedHarness if the reason is a different lm_eval
         return None
-    found("lm_eval.evaluator:simple_evaluate")  # warns of it
+    seam_object("lm_eval.evaluator:simple_evaluate")  # warns of it
     return _evaluation(inner, {})
 
 

@@ -181,7 +181,7 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
 
     owner: the object whose attribute the function is, if the caller already has it
     """
-    original = found(target, owner)
+    original = seam_object(target, owner)
     if original is None:
         return False
     if not hasattr(original, PATCHED):
@@ -191,7 +191,7 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
     return True
 
 
-def found(target: str, owner: Any = None) -> Any:
+def seam_object(target: str, owner: Any = None) -> Any:
     """Return the object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
     seam = seam_of(target)
     try:
@@ -238,7 +238,8 @@ def _difference_of(there: Any, seam: Seam) -> str:
         return f"{seam.target} does not exist"
     parameters = inspect.signature(there).parameters if seam.parameters else {}
     takes_anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    if missing := [name for name in seam.parameters if name not in parameters and not takes_anything]:
+    missing = [] if takes_anything else [name for name in seam.parameters if name not in parameters]
+    if missing:
         return f"{seam.target} has no parameter {', '.join(missing)}"
     code = getattr(there, "__code__", None)
     if code is not None and str(there.__module__).startswith("lm_eval."):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_binary_file, user_cache
-from lm_eval_leakage.harness.seams.patching import found
+from lm_eval_leakage.harness.seams.patching import seam_object
 
 BUILD, ENTRY, KIND = (f"lm_eval.tasks._index:{name}" for name in ("TaskIndex.build", "Entry", "Kind"))
 FORMAT = 1  # of the file
@@ -42,7 +42,7 @@ def installed_index(folder: Path) -> dict[str, Entry] | None:
 
     folder: of its tasks
     """
-    if None in (found(BUILD), found(ENTRY), found(KIND)):
+    if None in (seam_object(BUILD), seam_object(ENTRY), seam_object(KIND)):
         return None
     stats = {entry.path: entry.stat() for entry in files_in(folder)}
     files = sorted((path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for path, stat in stats.items())
@@ -84,7 +84,7 @@ def _index_of(folder: Path, files: frozenset[str], state: bytes) -> dict[str, En
     """
     index = _read(folder, files, state)
     if index is None:
-        index = dict(found(BUILD)([folder]))
+        index = dict(seam_object(BUILD)([folder]))
         _keep(index, folder, files, state)
     return index
 
@@ -127,7 +127,7 @@ def _packed(index: Mapping[str, Entry], folder: Path) -> bytes:
 
 def _unpacked(packed: bytes, folder: Path, files: frozenset[str]) -> dict[str, Entry]:
     """Return the index that was packed. Raises one of DOUBTS if it is none of this folder."""
-    entry_class, kinds = found(ENTRY), found(KIND)
+    entry_class, kinds = seam_object(ENTRY), seam_object(KIND)
     index = {}
     for name, kind, file, tags, cfg in json.loads(zlib.decompress(packed)):
         path = None if file is None else folder / file

@@ -20,7 +20,7 @@ from typing import Any
 
 from lm_eval.tasks._factory import TaskFactory
 
-from lm_eval_leakage.harness.seams.patching import found, patched_once
+from lm_eval_leakage.harness.seams.patching import patched_once, seam_object
 from lm_eval_leakage.harness.seams.rows import read_rows_anew
 
 LOADER = "lm_eval.tasks._yaml_loader"
@@ -32,7 +32,7 @@ Overrides = Mapping[str, Any]
 
 def task_settings(file: Path | str) -> dict[str, Any]:
     """Return a task's settings, with its includes resolved and its functions imported."""
-    return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=True))
+    return dict(seam_object(f"{LOADER}:load_yaml")(file, resolve_func=True))
 
 
 def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def own_settings(file: Path | str, includes: bool = False) -> dict[str, Any]:
 
     Its functions are not imported.
     """
-    return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=includes))
+    return dict(seam_object(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=includes))
 
 
 @cache
 def compile_templates_once() -> None:
     """Have each template compiled once; the harness compiles it per row, longer than the rest of reading it."""
-    if (env := found("lm_eval.utils:env")) is not None:
+    if (env := seam_object("lm_eval.utils:env")) is not None:
         env.from_string = lru_cache(maxsize=64)(env.from_string)
 
 

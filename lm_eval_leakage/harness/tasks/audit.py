@@ -24,7 +24,7 @@ from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.detectors.crossed_fillers import CrossedFillers
 from lm_eval_leakage.harness.models.abilities import LongerThanWindow
 from lm_eval_leakage.harness.seams.tasks import task_settings
-from lm_eval_leakage.harness.table import RowValue, known_rows, pooled
+from lm_eval_leakage.harness.table import RowValue, pooled, registered_rows
 from lm_eval_leakage.harness.tasks.audited_rows import docs_to_audit, statements_to_audit, why_not_audited
 from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, RefusedAudit, constant_answer
 from lm_eval_leakage.harness.tasks.data import Docs
@@ -208,7 +208,7 @@ class LeakageGroup(Group):  # type: ignore[misc]
     """
 
     def __init__(self, name: str) -> None:
-        metrics = [row for row in known_rows() if not row.endswith("_stderr")]
+        metrics = [row for row in registered_rows() if not row.endswith("_stderr")]
         super().__init__(name, aggregate_metric_list=[AggMetricConfig(metric=metric) for metric in metrics])
 
     def aggregate(self, task_metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:

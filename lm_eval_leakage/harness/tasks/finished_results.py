@@ -124,7 +124,7 @@ def _finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
         detector=judged.detector,
         guards=judged.guards,
         question_key=judged.key,
-        contributions={name: judged.own_value(name) for name in sample["metrics"]},
+        contributions={name: judged.value_in_row(name) for name in sample["metrics"]},
         orders=judged.orders,
         fillers=judged.fillers,
     )
@@ -149,7 +149,7 @@ def _add_columns(results: dict[str, Any], audits: Sequence[str]) -> None:
         for task in audits
         for line in with_repeated_rows(audit_lines(enumerate(samples[task]), task, problems))
     )
-    joining = Joining(audited_questions(verdicts, problems).found)
+    joining = Joining(audited_questions(verdicts, problems).questions)
     run = Run("", "", {key: results.get(key) or {} for key in SECTIONS_KEPT})
     parts = []
     for task, lines in samples.items():

@@ -88,7 +88,11 @@ class Prospect:
     @cached_property
     def _questions(self) -> list[Row]:
         """Return the rows with a question, without copies."""
-        keyed = [(row, question_key(question)) for row in self.rows if (question := _question(row)) is not None]
+        keyed = []
+        for row in self.rows:
+            question = _question(row)
+            if question is not None:
+                keyed.append((row, question_key(question)))
         return [row for row, _ in each_once(keyed, lambda pair: pair[1])]
 
     @staticmethod

@@ -26,7 +26,7 @@ from lm_eval_leakage.harness.seams.evaluation import Evaluation, current_evaluat
 from lm_eval_leakage.harness.seams.refusals import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.seams.run_files import refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.seams.run_results import on_results
-from lm_eval_leakage.harness.table import Contribution, JudgedQuestion, known_rows, metric_list, row_named
+from lm_eval_leakage.harness.table import Contribution, JudgedQuestion, metric_list, registered_rows, row_named
 from lm_eval_leakage.harness.tasks.audited_rows import split_asked
 from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions, row_names
 from lm_eval_leakage.harness.tasks.finished_results import finish
@@ -152,7 +152,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.seal = seal_of(config["metadata"], self.probe)
         reference = reference_of(config["metadata"], self.probe)
         self._drawn: dict[int, list[int]] = {}  # places of questions, by limit
-        self._rows = {name: row_named(name) for name in known_rows()}  # registers them with the harness, too
+        self._rows = {name: row_named(name) for name in registered_rows()}  # registers them with the harness, too
         super().__init__(config=self._completed(config))
         self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
         self.judges = {}

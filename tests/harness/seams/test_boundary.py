@@ -31,7 +31,7 @@ def private_names_of_the_harness() -> frozenset[str]:
     """Names of attributes and functions in lm_eval's own modules, except those of tasks and rarely used models."""
     core = [*HARNESS.glob("*.py"), *HARNESS.glob("tasks/*.py"), HARNESS / "models" / "huggingface.py"]
     core += [
-        file for room in ("api", "config", "loggers", "filters", "_cli") for file in (HARNESS / room).glob("*.py")
+        file for part in ("api", "config", "loggers", "filters", "_cli") for file in (HARNESS / part).glob("*.py")
     ]
     names = set()
     for file in core:
@@ -57,10 +57,10 @@ def touches(source: str) -> Iterator[str]:
             theirs = [alias for alias in node.names if alias.name.split(".")[0] == "lm_eval"]
             yield from (name for alias in theirs for name in alias.name.split(".") if is_private(name))
             imported |= {alias.asname or "lm_eval" for alias in theirs}
-    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    definitions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            if is_private(node.attr) and node.attr in private_names_of_the_harness() and node.attr not in own:
+            if is_private(node.attr) and node.attr in private_names_of_the_harness() and node.attr not in definitions:
                 yield node.attr
             if isinstance(node.ctx, (ast.Store, ast.Del)) and root(node.value) in imported:
                 yield f"{root(node.value)}.{node.attr}"
@@ -77,8 +77,8 @@ def root(node: ast.AST) -> str:
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_no_other_module_touches_the_insides_of_the_harness(file: Path) -> None:
     here = file.relative_to(PACKAGE).as_posix()
-    found = {what for what in touches(file.read_text(encoding="utf-8")) if (here, what) not in ALLOWED}
-    assert not found, f"{here} touches {sorted(found)}; move that to harness/seams/ and to its table"
+    names = {what for what in touches(file.read_text(encoding="utf-8")) if (here, what) not in ALLOWED}
+    assert not names, f"{here} touches {sorted(names)}; move that to harness/seams/ and to its table"
 
 
 def test_every_exception_is_still_needed() -> None:

@@ -14,7 +14,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval_leakage.harness.seams import run_files, run_results
 from lm_eval_leakage.harness.seams.refusals import Refusal
 from lm_eval_leakage.harness.seams.run_files import NotSaved, remember_audits
-from lm_eval_leakage.harness.table import known_rows
+from lm_eval_leakage.harness.table import registered_rows
 from lm_eval_leakage.harness.tasks.finished_results import finish
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from tests.fakes import FakeLM, by_hash
@@ -35,13 +35,13 @@ def test_evaluate_alone_checks_the_window_too(questions_file) -> None:
 
 def test_a_task_finds_its_run(questions_file, tmp_path, monkeypatch) -> None:
     met, meet = [], LeakageTask.meet
-    monkeypatch.setattr(LeakageTask, "meet", lambda self, found: meet(self, found) or met.append(found))
+    monkeypatch.setattr(LeakageTask, "meet", lambda self, evaluation: meet(self, evaluation) or met.append(evaluation))
     evaluate(FakeLM(by_hash), questions_file([GOOD]), evaluation_tracker=EvaluationTracker(output_path=str(tmp_path)))
-    (found,) = met
-    assert isinstance(found.lm, FakeLM)
-    assert list(found.tasks) == [TASK]
-    assert found.output_path == tmp_path
-    assert found.model is None
+    (evaluation,) = met
+    assert isinstance(evaluation.lm, FakeLM)
+    assert list(evaluation.tasks) == [TASK]
+    assert evaluation.output_path == tmp_path
+    assert evaluation.model is None
 
 
 @pytest.mark.model  # starts an interpreter
@@ -95,7 +95,7 @@ def saved(questions_file, tmp_path):
 
 def test_rows_of_other_tasks_keep_what_the_harness_wrote() -> None:
     other = {"acc,none": 0.5, "acc_stderr,none": "N/A"}
-    ours = known_rows()["skipped"]([])
+    ours = registered_rows()["skipped"]([])
     results = {"results": {"other": {**other}, "mixed": {**other, "skipped,f": ours, "skipped_stderr,f": "N/A"}}}
     finish(results)
     assert results["results"] == {"other": other, "mixed": {**other, "skipped,f": 0}}
@@ -132,7 +132,7 @@ def test_an_output_path_that_cannot_be_written_ends_the_run_before_the_model_wor
     lm = FakeLM(by_hash)
     with pytest.raises(Refusal, match="output_path is .*, where nothing can be written"):
         evaluate(lm, questions_file([GOOD]), evaluation_tracker=EvaluationTracker(output_path=str(tmp_path / name)))
-    assert not lm.asked
+    assert not lm.requests
 
 
 def test_what_was_for_the_next_results_alone_is_over_even_if_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:

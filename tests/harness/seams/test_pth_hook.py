@@ -45,8 +45,8 @@ def harness(tmp_path: Path) -> Path:
     (tasks.parent / "__init__.py").touch()
     (tasks / "__init__.py").write_text("from lm_eval.tasks.manager import TaskManager\n")
     (tasks / "manager.py").write_text(MANAGER)
-    for room in ("models", "api"):
-        (tasks.parent / room).mkdir()
+    for part in ("models", "api"):
+        (tasks.parent / part).mkdir()
     (tasks.parent / "api" / "__init__.py").touch()
     (tasks.parent / "models" / "__init__.py").write_text(
         "from lm_eval.api.registry import model_registry\nmodel_registry.register('hf', target='a:b')\n"
@@ -206,8 +206,8 @@ def test_a_harness_that_discovers_plugins_finds_tasks_and_audits_and_warns_of_no
     done = subprocess.run(
         [sys.executable, "-c", code + HOOK * hook_too + FOUND], capture_output=True, text=True, check=False
     )
-    found, name, discovers = done.stdout.splitlines() or [done.stderr, "", ""]
-    assert found == "arc_easy_leakage_perm mmlu_leakage_perm mmlu_leakage_tokens"
+    names, name, discovers = done.stdout.splitlines() or [done.stderr, "", ""]
+    assert names == "arc_easy_leakage_perm mmlu_leakage_perm mmlu_leakage_tokens"
     assert name == "mmlu_leakage_tokens"
     assert discovers == "True"
     assert "uplicate" not in done.stderr

@@ -15,7 +15,7 @@ from lm_eval_leakage.harness.seams import backends as hf_model
 from lm_eval_leakage.harness.seams import patching
 from lm_eval_leakage.harness.seams.command_line import CommandLine, ask_git_only_in_repositories
 from lm_eval_leakage.harness.seams.evaluation import current_evaluation
-from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
+from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, seam_object
 from lm_eval_leakage.harness.seams.registries import check_options
 from lm_eval_leakage.harness.seams.run_results import on_results
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once, task_settings
@@ -38,33 +38,33 @@ def ids(seam: Seam) -> str:
 
 @pytest.mark.parametrize("seam", SEAMS, ids=ids)
 def test_the_installed_lm_eval_is_as_the_table_says(seam: Seam, caplog) -> None:
-    assert found(seam.target) is not None, caplog.messages
+    assert seam_object(seam.target) is not None, caplog.messages
     assert not caplog.messages
 
 
 @pytest.mark.parametrize("seam", SEAMS, ids=ids)
 def test_a_lm_eval_without_it_is_a_sentence_with_the_loss_and_the_remedy(seam: Seam, caplog, monkeypatch) -> None:
     owner = patching._owner_of(seam.target)
-    for one in getattr(owner, "__mro__", [owner]):
-        if seam.attribute in vars(one) and one is not object:
-            monkeypatch.delattr(one, seam.attribute)
+    for base in getattr(owner, "__mro__", [owner]):
+        if seam.attribute in vars(base) and base is not object:
+            monkeypatch.delattr(base, seam.attribute)
     if seam.refuses:
         with pytest.raises(UnsupportedHarness) as raised:
-            found(seam.target)
+            seam_object(seam.target)
         sentence = str(raised.value)
     else:
-        assert found(seam.target) is None
+        assert seam_object(seam.target) is None
         (sentence,) = caplog.messages
     assert sentence.startswith(seam.without)
     assert seam.attribute in sentence
-    known = {"lm_eval": "0.4.13", "datasets": "5.2.0"}[seam.library]
-    assert f"install {seam.library} {known} or a newer lm_eval_leakage" in sentence
+    versions = {"lm_eval": "0.4.13", "datasets": "5.2.0"}[seam.library]
+    assert f"install {seam.library} {versions} or a newer lm_eval_leakage" in sentence
 
 
-def test_the_page_tells_of_each_why_it_is_needed_and_what_is_lost_without_it() -> None:
+def test_the_page_says_of_each_why_it_is_needed_and_what_is_lost_without_it() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if "<br>`" in line]
-    told = {what.partition("<br>")[2].strip("`"): (bool(why), lost) for what, why, lost in rows}
-    assert told == {
+    lost_by_name = {what.partition("<br>")[2].strip("`"): (bool(why), lost) for what, why, lost in rows}
+    assert lost_by_name == {
         seam.target.partition(":")[2]: (True, f"{'refused' if seam.refuses else 'a warning'}: {seam.without}")
         for seam in SEAMS
     }
@@ -146,8 +146,8 @@ def test_an_evaluate_with_other_variables_is_refused_before_the_model_works(ques
     (task,) = loaded(questions_file([GOOD]))["tasks"].values()
 
     def evaluate(model, tasks) -> None:
-        for one in tasks:
-            one.build_all_requests()
+        for task in tasks:
+            task.build_all_requests()
 
     evaluate.__module__ = "lm_eval.evaluator"
     monkeypatch.setattr("lm_eval.evaluator.evaluate", evaluate)
