@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.flagged_questions import list_flagged, n_bytes
+from lm_eval_leakage.results.flagged_questions import LONGEST_ENTRY, list_flagged, n_bytes
 from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.verdict import VerdictWord
