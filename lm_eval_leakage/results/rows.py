@@ -24,7 +24,7 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuest
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
-from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, accuracy_in_interval, share
 
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
@@ -116,6 +116,7 @@ def _of_metrics(unmeasured: Begun, unseen: UnseenQuestions | None, ease: Mapping
         if math.isnan(accuracy.stderr) and math.isclose(accuracy.value, pooled.value, abs_tol=1e-9):
             accuracy = pooled  # the harness has no error for a group with a task of a single question
         n = row.n + row.n_left_out if row.n else len(questions)  # the harness counts those with a score
+        accuracy = accuracy_in_interval(accuracy, n - row.n_left_out)
         named = replace(row, metric=metric, n=n, accuracy=accuracy)
         yield _measured(named, Measured(entries, unseen))
 

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.data_verdict import ONE_PLACE, PATTERN_ALONE
 from lm_eval_leakage.results.formatting import (
-    COARSE_ERROR,
     NO_BREAK,
     count,
     counted,
+    decimals_of,
     number,
-    plus_minus,
     pvalue_equation,
     whole_percent,
 )
@@ -27,6 +26,7 @@ from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict, VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.results.verdict_words import (
+    aim_beside,
     aim_in_words,
     cited,
     positive_in_words,
@@ -36,7 +36,7 @@ from lm_eval_leakage.results.verdict_words import (
     word_with_aim,
 )
 from lm_eval_leakage.stats.inflation import lowest
-from lm_eval_leakage.stats.pooling import Estimate, estimate_share, normal
+from lm_eval_leakage.stats.pooling import Estimate
 
 NO_COMMAND = "No command would change that for this model and task."
 ANOTHER_REFERENCE = "Another model as reference (`--reference`) may change that."
@@ -48,7 +48,6 @@ UNSEEN_WOULD_FIND = (
 )
 NOT_WRITTEN_DOWN = "revision not written down"
 INTERVAL_KIND = f"95{NO_BREAK}% interval"
-WHOLE = 1e-6  # from a whole number of right answers
 FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 
 
@@ -56,7 +55,7 @@ FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 class ToldVerdict:
     """A verdict as a page shows it.
 
-    word: of the verdict; empty if no option orders were asked
+    word: of the verdict; empty if no option orders were asked; aim: what the word says of the aim, if it does
     sentence: the verdict in short; figures: what was counted; reasons: further sentences, which the page folds
     citation: a sentence to copy
     """
@@ -69,6 +68,7 @@ class ToldVerdict:
     figures: str = ""
     reasons: tuple[str, ...] = ()
     citation: str = ""
+    aim: str = ""
 
     @property
     def badge(self) -> str:
@@ -96,7 +96,10 @@ def verdict_text(row: Row) -> ToldVerdict:
     parts = (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row), _untested(row), unread)
     figures = " ".join(filter(None, parts))
     further = tuple(filter(None, reasons))
-    return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, further, sentence_to_copy(row))
+    aim = aim_beside(verdict.word, verdict.detect)
+    return ToldVerdict(
+        row.model, row.name, row.n, verdict.word, sentence, figures, further, sentence_to_copy(row), aim
+    )
 
 
 def n_flagged(row: Row) -> int:
@@ -184,28 +187,16 @@ def _accuracy(row: Row) -> str:
         return ""
     metric = row.metric.partition(",")[0]
     name = "Accuracy" if metric in {"acc", ""} else f"Accuracy ({metric})"
-    return "; ".join(filter(None, (f"{name} {_with_interval(row)}{_counting(row)}", worth(row)))) + "."
+    return "; ".join(filter(None, (f"{name} {_with_interval(row.accuracy)}{_counting(row)}", worth(row)))) + "."
 
 
-def _with_interval(row: Row) -> str:
-    """Return the accuracy as `0.50 (95 % interval 0.40 to 0.60)`; without the interval where none is known.
-
-    The interval is Wilson's where the accuracy is a share of the questions, else that of a normal error.
-    """
-    estimate, n = row.accuracy, row.n - row.n_left_out
-    is_share = n > 0 and 0 <= estimate.value <= 1
-    if is_share and abs(estimate.value * n - round(estimate.value * n)) < WHOLE:
-        estimate = replace(estimate_share(round(estimate.value * n), n), stderr=estimate.stderr)
-    elif estimate.stderr > 0:
-        estimate = normal(estimate.value, estimate.stderr)
-    else:
-        estimate = Estimate(estimate.value)
-    decimals = 3 if estimate.stderr < COARSE_ERROR else 2
-    shown = number(row.accuracy.value, decimals)
+def _with_interval(estimate: Estimate) -> str:
+    """Return an estimate as `0.50 (95 % interval 0.40 to 0.60)`; without the interval where none is known."""
+    decimals = decimals_of(estimate)
+    shown = number(estimate.value, decimals)
     if math.isnan(estimate.low):
         return shown
-    low, high = (number(min(1.0, max(0.0, end)), decimals) for end in (estimate.low, estimate.high))
-    return f"{shown} ({INTERVAL_KIND} {low} to {high})"
+    return f"{shown} ({INTERVAL_KIND} {number(estimate.low, decimals)} to {number(estimate.high, decimals)})"
 
 
 def _counting(row: Row) -> str:
@@ -267,8 +258,9 @@ def _unguarded(row: Row) -> str:
 def _gap(row: Row) -> str:
     if not columns.GAP_ADJUSTED.of(row) or not has_enough_flagged(row):
         return ""
-    size = plus_minus(columns.GAP_ADJUSTED.of(row)).removeprefix("−")
-    way = "lower" if columns.GAP_ADJUSTED.of(row).value < 0 else "higher"
+    gap: Estimate = columns.GAP_ADJUSTED.of(row)
+    way = "lower" if gap.value < 0 else "higher"
+    size = _with_interval(Estimate(-gap.value, gap.stderr, -gap.high, -gap.low) if gap.value < 0 else gap)
     p = "" if math.isnan(columns.GAP_PVALUE.of(row)) else f" ({pvalue_equation(columns.GAP_PVALUE.of(row))})"
     return f"Among questions of similar difficulty, the accuracy on flagged ones is {way} by {size}{p}."
 
@@ -299,4 +291,4 @@ def _scored(row: Row) -> str:
         return ""
     without_leakage, added = worth(row) or "what leakage adds to it is not known", columns.INFLATION.of(row)
     ends = f" ({number(added.low, 2)} to {number(added.high, 2)})" if columns.ACCURACY_CLEAN.of(row) else ""
-    return f" Its accuracy is {_with_interval(row)}{_counting(row)}; {without_leakage}{ends}."
+    return f" Its accuracy is {_with_interval(row.accuracy)}{_counting(row)}; {without_leakage}{ends}."

@@ -385,7 +385,7 @@ def test_natural_orders_that_are_preferred_more_next_to_their_question_are_no_ev
     assert (found.word, found.pvalue) == (VerdictWord.INCONCLUSIVE, data_verdict(other).pvalue)
     assert "on 40 of 115 questions, those without a natural order, with orders written by people" in sentence_of(found)
     alone = data_verdict([replace(one, control=()) for one in numeric])
-    assert "0 of 75 questions without a natural order" in sentence_of(alone)
+    assert "none of 75 questions is without a natural order" in sentence_of(alone)
     assert "19 of 94 questions without a natural order" in sentence_of(data_verdict([*numeric, *other[:19]]))
     assert data_verdict([replace(one, guarded=False) for one in numeric]).word in (
         VerdictWord.EVIDENCE,
