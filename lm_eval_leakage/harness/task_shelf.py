@@ -150,14 +150,14 @@ class TaskShelf:
         except (Exception, SystemExit) as error:  # a task's own module may raise anything, or end the program
             if isinstance(error, (OSError, ValueError)) and _is_sentence_of_ours(error):
                 raise
-            raise ValueError(f"{name} cannot be loaded{_why_not_loaded(error)}") from error
+            raise ValueError(f"{name} cannot be loaded{why_not_loaded(error)}") from error
         inner = {child for children in loaded["group_map"].values() for child in children}
         named = {**loaded["tasks"], **loaded["groups"]}
         built = tuple(task for key, task in named.items() if key not in inner)
         return LoadedTask(name, built, loaded["tasks"], manager)
 
 
-def _why_not_loaded(error: BaseException) -> str:
+def why_not_loaded(error: BaseException) -> str:
     """Return the reason and the remedy, to end a sentence with."""
     if isinstance(error, ConnectionError):
         return (

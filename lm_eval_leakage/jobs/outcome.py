@@ -270,7 +270,8 @@ class CheckOutcome:
 
 
 def _html_row(task: CheckedTask) -> str:
-    cells = (f"<strong>{escape(task.verdict)}</strong>", _escaped(task.summary), _escaped(task.figures))
+    word = word_with_aim(task.verdict, task.detect)
+    cells = (f"<strong>{_escaped(word)}</strong>", _escaped(task.summary), _escaped(task.figures))
     data = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
     names = "".join(
         f'<th scope="row" style="text-align:left">{_escaped(name)}</th>' for name in (task.model, task.task)

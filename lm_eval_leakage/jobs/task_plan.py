@@ -453,9 +453,10 @@ class TaskPlan:
         if n_enough is None:
             power = f"no number of questions is enough to find {what}"
         elif n < n_enough:
-            power = f"about {counted(n_enough)} are usually needed to find {what}"
-        other = VerdictWord.INCONCLUSIVE if n_enough is None or n < n_enough else VerdictWord.NONE_FOUND
-        ends = f"with {counted(n)}: {VerdictWord.EVIDENCE} or {other}"
+            power = f"about {counted(rounded_up(n_enough))} are usually needed to find {what}"
+        may_exclude = n_enough is not None and 2 * n >= n_enough  # a model may need half as many as usual
+        words = f"{VerdictWord.EVIDENCE}, {VerdictWord.NONE_FOUND}" if may_exclude else VerdictWord.EVIDENCE
+        ends = f"with {counted(n)}: {words} or {VerdictWord.INCONCLUSIVE}"
         return "; ".join(filter(None, (copies, in_layouts, power, ends)))
 
     def _loaded(

@@ -8,7 +8,8 @@ other modules. Tables in the docs are made from all columns: `python -m tests.co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -19,14 +20,15 @@ from lm_eval_leakage.results.tabulating import (
     BOUND_OF_PVALUE,
     COUNT,
     INTERVAL,
+    INTERVAL_AND_ERROR,
     PVALUE,
     TEXT,
-    WITH_ERROR,
     Cell,
     Column,
     Kind,
 )
-from lm_eval_leakage.results.verdict_numbers import NUMBERS, VerdictNumber
+from lm_eval_leakage.results.verdict_numbers import NUMBERS, WORD, VerdictNumber
+from lm_eval_leakage.results.verdict_words import aim_beside
 from lm_eval_leakage.stats.inflation import without
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
 
@@ -82,8 +84,9 @@ OF_RUN: Sequence[Column[Row]] = (
     ACCURACY := _of_row(
         "accuracy",
         "accuracy",
-        WITH_ERROR,
-        "The accuracy in the run, as the harness gave it, ± standard error",
+        INTERVAL_AND_ERROR,
+        "The accuracy in the run, as the harness gave it, with its 95 % interval: Wilson's where it is a share of the "
+        "questions, else that of its standard error",
         record="accuracy",
     ),
 )
@@ -125,7 +128,6 @@ OF_AUDITS: Sequence[Column[Row]] = (
 def _of_verdict(number: VerdictNumber) -> Column[Row]:
     """Return a number of the verdict as a column of its row."""
     key, kind = number.column, number.kind
-    shown = (lambda row: _pvalue_cell(row, number.of(row.verdict))) if kind is PVALUE else None
     harness = "" if kind.is_text else number.row
     return Column(
         number.heading,
@@ -133,10 +135,23 @@ def _of_verdict(number: VerdictNumber) -> Column[Row]:
         lambda row: number.of(row.verdict),
         number.meaning,
         key,
-        shown,
+        _shown(number),
         harness=harness,
         record=number.record,
     )
+
+
+def _shown(number: VerdictNumber) -> Callable[[Row], Cell] | None:
+    """Return how a number is shown that takes more of the row than its value; None for others."""
+    if number.kind is WORD:
+        return _word_cell
+    return (lambda row: _pvalue_cell(row, number.of(row.verdict))) if number.kind is PVALUE else None
+
+
+def _word_cell(row: Row) -> Cell:
+    """Return the word as a badge, with the aim beside it."""
+    cell = WORD.cell(row.verdict.word)
+    return replace(cell, small=aim_beside(row.verdict.word, row.verdict.detect)) if row.verdict.word else cell
 
 
 def _pvalue_cell(row: Row, value: float) -> Cell:

@@ -158,7 +158,11 @@ def _model(row: Row) -> dict[str, Any]:
 def _result(row: Row) -> dict[str, Any]:
     made, metric = row.provenance, row.metric.partition(",")[0]
     place = {"source_type": "hf_dataset", "hf_repo": made.dataset} if made.dataset else {"source_type": "other"}
-    errors = {"standard_error": {"value": row.accuracy.stderr}} if row.accuracy.stderr >= 0 else {}
+    accuracy, errors = row.accuracy, dict[str, Any]()
+    if accuracy.stderr >= 0:
+        errors["standard_error"] = {"value": accuracy.stderr}
+    if not math.isnan(accuracy.low):
+        errors["confidence_interval"] = {"lower": accuracy.low, "upper": accuracy.high, "confidence_level": 0.95}
     return {
         "evaluation_name": row.name,
         "source_data": {

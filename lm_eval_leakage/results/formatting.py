@@ -10,7 +10,7 @@ from lm_eval_leakage.stats.pooling import Estimate
 DASH = "–"
 SMALLEST_PVALUE = 1e-300  # below it doubles lose precision
 HUGE = 1e6  # from here on in scientific notation, to keep cells short
-COARSE_ERROR = 0.0095  # an error that is visible in two decimals
+NARROW = 0.04  # a 95 % interval that is narrower needs three decimals
 LOW_SHARE = 0.0095  # a share below it is shown with a decimal
 NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
 
@@ -59,26 +59,29 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
-def plus_minus(estimate: Estimate, decimals: int | None = None) -> str:
-    """Return an estimate as `0.41 ± 0.02`, without the error where it is undefined. It has as many decimals as the
-    error needs, or those given."""
-    if decimals is None:
-        decimals = 3 if estimate.stderr < COARSE_ERROR else 2
+def plus_minus(estimate: Estimate, decimals: int = 2) -> str:
+    """Return an estimate as `0.41 ± 0.02`, without the error where it is undefined."""
     value = number(estimate.value, decimals)
     return value if not estimate or math.isnan(estimate.stderr) else f"{value} ± {number(estimate.stderr, decimals)}"
 
 
 def interval(estimate: Any, decimals: int = 2) -> str:
-    """Return an interval as `[0.28, 0.38]`, of anything with ends `low` and `high`; empty where undefined."""
-    if math.isnan(estimate.low) or math.isnan(estimate.high):
+    """Return an interval as `[0.28, 0.38]`, of anything with ends `low` and `high`; empty where undefined, and where
+    equal values of few questions give it no width, which is no certainty."""
+    if math.isnan(estimate.low) or math.isnan(estimate.high) or estimate.low == estimate.high:
         return ""
     return f"[{number(estimate.low, decimals)}, {number(estimate.high, decimals)}]"
 
 
+def decimals_of(estimate: Any) -> int:
+    """Return how many decimals the value and the ends of an interval are worth."""
+    return 3 if 0 < estimate.high - estimate.low < NARROW else 2
+
+
 def value_in_interval(estimate: Any) -> str:
     """Return an estimate as `0.50 [0.40, 0.62]`; a dash where the value is undefined."""
-    shown = number(estimate.value, 2)
-    return f"{shown} {interval(estimate)}".rstrip()
+    decimals = decimals_of(estimate)
+    return f"{number(estimate.value, decimals)} {interval(estimate, decimals)}".rstrip()
 
 
 def percent(share: float, decimals: int = 1) -> str:

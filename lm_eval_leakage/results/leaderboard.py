@@ -35,9 +35,10 @@ from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.results.tabulating import (
     COUNT,
     EMPTY,
+    INTERVAL,
+    INTERVALS_NAMED,
     NUMBER,
     TEXT,
-    WITH_ERROR,
     Cell,
     Column,
     csv_of,
@@ -47,6 +48,7 @@ from lm_eval_leakage.results.tabulating import (
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.results.verdict_texts import by_chance, sentence_to_copy
+from lm_eval_leakage.results.verdict_words import aim_beside
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 
@@ -58,7 +60,7 @@ HOW_TO_READ = (
 )
 NAMES_SHOWN = 5
 ENDINGS = ("", "_stderr", "_low", "_high")  # of the names of a column's parts in CSV
-CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
+CONFUSION_ACCURACY = f"Accuracy on the original and on the generalized benchmark. {INTERVALS_NAMED}."
 FURTHER = (
     *(column for column in columns.OF_VERDICT if column.heading and column is not columns.VERDICT),
     columns.FLAGGED_UNGUARDED,
@@ -124,9 +126,9 @@ def _signed(cell: Cell) -> Cell:
 CONFUSION_ARMS: Sequence[Column[Row]] = (
     columns.MODEL,
     Column("benchmark", TEXT, lambda row: row.task),
-    Column("original", WITH_ERROR, columns.ARM_COLUMNS["original"].of),
-    Column("generalized", WITH_ERROR, columns.ARM_COLUMNS["generalized"].of),
-    Column("difference", WITH_ERROR, lambda row: _signed(columns.CONFUSION.cell(row)), "generalized minus original"),
+    Column("original", INTERVAL, columns.ARM_COLUMNS["original"].of),
+    Column("generalized", INTERVAL, columns.ARM_COLUMNS["generalized"].of),
+    Column("difference", INTERVAL, lambda row: _signed(columns.CONFUSION.cell(row)), "generalized minus original"),
 )
 
 
@@ -221,7 +223,8 @@ def leaderboard_as_markdown(board: Leaderboard, chosen: Sequence[str] = ()) -> s
     """
     parts = [_models_as_markdown(board.models)] if board.models else []
     for standings in board.boards:
-        text = f"{standings[0].n_common} questions that all {len(standings)} models were tested on. {HOW_TO_READ}"
+        tested = f"{standings[0].n_common} questions that all {len(standings)} models were tested on."
+        text = f"{tested} {HOW_TO_READ} {INTERVALS_NAMED}."
         text = "\n\n".join(filter(None, (why_apart(standings, board.boards), text)))
         parts.append(f"## {visible(standings[0].row.task)}\n\n{text}\n\n{_table_of(standings, chosen)}")
     if board.confused:
@@ -367,6 +370,7 @@ def as_page(leaderboard: Leaderboard, chosen: Sequence[str] = ()) -> str:
         boards=shown,
         on_top=shown[0]["comparison"] if len(shown) == 1 else None,
         how_to_read=HOW_TO_READ,
+        intervals_named=INTERVALS_NAMED,
         confusion_accuracy=CONFUSION_ACCURACY,
         models=[(group.apart, tabulate(group.models, RANKED)) for group in leaderboard.models],
         number_meaning=NUMBER_MEANING,
@@ -387,11 +391,15 @@ def _shown(board: Board) -> dict[str, Any]:
     rows = [standing.row for standing in board]
     judged = []
     for word in reversed(VerdictWord):
-        names = [row.model for row in rows if row.verdict.word == word]
-        if names:
-            judged.append((word, badge_of(word), short_model_names(names)))
+        peers = grouped([row for row in rows if row.verdict.word == word], _aim)
+        for aim, alike in peers.items():
+            judged.append((word, badge_of(word), aim, short_model_names([row.model for row in alike])))
     drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
     return {"benchmark": rows[0].task, "judged": judged, "flags": _flags(rows), "comparison": drawn}
+
+
+def _aim(row: Row) -> str:
+    return aim_beside(row.verdict.word, row.verdict.detect)
 
 
 def _flags(rows: Sequence[Row]) -> str:

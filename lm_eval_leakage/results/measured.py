@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from lm_eval_leakage.detectors.choice_confusion import accuracy_difference
 from lm_eval_leakage.questions.families import each_once, families
 from lm_eval_leakage.results.result_types import AuditedQuestion, Row
-from lm_eval_leakage.results.tabulating import COUNT, INTERVAL, NUMBER, PVALUE, WITH_ERROR, Column, Kind
+from lm_eval_leakage.results.tabulating import COUNT, INTERVAL, NUMBER, PVALUE, Column, Kind
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict_numbers import documented_number
 from lm_eval_leakage.stats.accuracy_gap import Gap, accuracy_gap
@@ -171,7 +171,7 @@ class Measured:
         """Return whether each question of the choice-confusion audit was answered correctly in this arm."""
         return [getattr(arms, name) for arms in self.known("arms")]
 
-    @computed("flagged", WITH_ERROR, harness="flagged_rate")
+    @computed("flagged", INTERVAL, harness="flagged_rate")
     def flagged_rate(self) -> Estimate:
         """Share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)."""
         return share([bool(question.flagged) for question in self.tested])
@@ -187,7 +187,7 @@ class Measured:
         each (exact); on written orders it does not."""
         return flags_of(self.joined).pvalue
 
-    @computed("flagged, no guard", WITH_ERROR, in_text=False)
+    @computed("flagged, no guard", INTERVAL, in_text=False)
     def flagged_rate_unguarded(self) -> Estimate:
         """Share flagged among the questions whose options have no recognised natural order."""
         return share([bool(question.flagged) for question in self.tested if not question.guards])
@@ -207,7 +207,7 @@ class Measured:
         """Number of questions that `pvalue_unguarded` covers."""
         return flags_of(self.joined, unguarded=True).n
 
-    @computed("outlier", WITH_ERROR, harness="outlier_rate", in_text=False)
+    @computed("outlier", INTERVAL, harness="outlier_rate", in_text=False)
     def outlier_rate(self) -> Estimate:
         """Share of the questions that the outlier test flags."""
         return share(self.known("outlier"))
@@ -217,7 +217,7 @@ class Measured:
         """Share of the questions that the outlier test flags under its null hypothesis."""
         return mean_and_stderr(self.known("outlier_null_rate"))[0]
 
-    @computed("choice confusion", WITH_ERROR, harness="confusion_delta")
+    @computed("choice confusion", INTERVAL, harness="confusion_delta")
     def confusion_delta(self) -> Estimate:
         """Accuracy with wrong options replaced by other questions' right ones, minus the original accuracy; a model
         that has not seen the benchmark gains (Yao et al. 2024)."""
@@ -279,7 +279,7 @@ class Measured:
         stratum."""
         return self.within_strata.pvalue if self.within_strata else NAN
 
-    @computed("flagged and right", WITH_ERROR, in_text=False)
+    @computed("flagged and right", INTERVAL, in_text=False)
     def strong_rate(self) -> Estimate:
         """Share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)."""
         return share([flag and score == 1 for flag, score, _ in self.answered] if self.within_strata else [])

@@ -18,8 +18,9 @@ from lm_eval_leakage.results.html import render_template
 from lm_eval_leakage.results.page_tables import CHECKED, FIRST, benchmark_table, other_detectors, place_of, rows_table
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, Row, merged
 from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
-from lm_eval_leakage.results.tabulating import TEXT, Cell, Column, tabulate
+from lm_eval_leakage.results.tabulating import INTERVALS_NAMED, TEXT, Cell, Column, tabulate
 from lm_eval_leakage.results.verdict_texts import FEWEST_FLAGGED, summarise_verdict
+from lm_eval_leakage.results.verdict_words import word_with_aim
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
@@ -30,7 +31,7 @@ EARLIER: Sequence[Column[Any]] = (
     Column("told at", TEXT, attrgetter("time")),
     Column("model", TEXT, attrgetter("model")),
     Column("task", TEXT, attrgetter("task")),
-    Column("verdict", TEXT, attrgetter("verdict")),
+    Column("verdict", TEXT, lambda verdict: word_with_aim(verdict.verdict, verdict.detect)),
     Column("why", TEXT, attrgetter("summary")),
 )
 
@@ -68,6 +69,7 @@ def render_page(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) 
             has_verdicts=any(verdict.word for verdict in verdicts),
             has_flags=any(section["n_tested"] for section in sections),
             earlier=tabulate(earlier, EARLIER),
+            intervals_named=INTERVALS_NAMED,
         )
 
     return page_with(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page_with(0))))

@@ -15,10 +15,10 @@ from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.tabulating import (
     COUNT,
     EMPTY,
+    INTERVAL,
     NUMBER,
     PERCENT,
     TEXT,
-    WITH_ERROR,
     Cell,
     Column,
     Table,
@@ -61,7 +61,9 @@ def _flagged(row: Row) -> Cell:
 def _accuracy(row: Row) -> Cell:
     cell = columns.ACCURACY.cell(row)
     metric = row.metric.partition(",")[0]
-    return cell if metric in ("acc", "") or cell == EMPTY else Cell(cell.text, metric, cell.order)
+    if metric in ("acc", "") or cell == EMPTY:
+        return cell
+    return Cell(cell.text, f"{cell.small} {metric}".lstrip(), cell.order)
 
 
 def _questions(row: Row) -> Cell:
@@ -141,7 +143,7 @@ def other_detectors(rows: Sequence[Row]) -> Table | None:
         Column("detector", TEXT, lambda line: line[1].detector),
         Column("value", TEXT, lambda line: line[1].name),
         Column("questions", COUNT, lambda line: line[1].n),
-        Column("mean", WITH_ERROR, lambda line: line[1].estimate),
+        Column("mean", INTERVAL, lambda line: line[1].estimate),
         Column(columns.NULL_RATE.heading, NUMBER, lambda line: line[1].null_rate),
     ]
     return tabulate(entries, shown) if entries else None

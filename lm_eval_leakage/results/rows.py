@@ -25,7 +25,7 @@ from lm_eval_leakage.results.task_runs import TaskRun, shown_metrics
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL
 from lm_eval_leakage.stats.order_sum import adjusted_by_holm, holm_level
-from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, share
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, accuracy_in_interval, share
 
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
@@ -162,7 +162,9 @@ def _measured_rows(part: Unmeasured, unseen: UnseenQuestions | None, ease: Mappi
         if math.isnan(accuracy.stderr) and math.isclose(accuracy.value, pooled.value, abs_tol=1e-9):
             accuracy = pooled  # the harness has no error for a group with a task of a single question
         n = row.n + row.n_left_out if row.n else len(questions)  # the harness counts those with a score
-        yield _measured(replace(row, metric=metric, n=n, accuracy=accuracy), Measured(entries, unseen))
+        accuracy = accuracy_in_interval(accuracy, n - row.n_left_out)
+        named = replace(row, metric=metric, n=n, accuracy=accuracy)
+        yield _measured(named, Measured(entries, unseen))
 
 
 def _with_left_out(row: Row, questions: Sequence[AnnotatedQuestion]) -> Row:

@@ -15,7 +15,16 @@ from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns, task_of
-from lm_eval_leakage.results.tabulating import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
+from lm_eval_leakage.results.tabulating import (
+    INTERVALS_NAMED,
+    TAG,
+    Cells,
+    aligned,
+    csv_of,
+    latex_of,
+    markdown_of,
+    tabulate,
+)
 from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
 from lm_eval_leakage.results.verdict_words import sentence_of
 from lm_eval_leakage.texts import as_json, visible
@@ -69,11 +78,13 @@ def by_suspicion(rows: Sequence[Row]) -> list[Row]:
 
 def as_text(rows: Sequence[Row], style: str) -> str:
     """Return the rows as text in one of the STYLES. Text tables, Markdown and LaTeX leave out columns without any
-    value."""
+    value, and say what stands in brackets."""
     if style in ("csv", "json"):
         records = [flat_row(row) for row in rows]
         return csv_of(records) if style == "csv" else as_json(records, indent=1)
-    return {"table": aligned, "markdown": markdown_of, "latex": latex_of}[style](cells(rows))
+    if style == "latex":
+        return f"% {INTERVALS_NAMED}.\n{latex_of(cells(rows))}"
+    return f"{(aligned if style == 'table' else markdown_of)(cells(rows))}\n\n{INTERVALS_NAMED}."
 
 
 def verdicts_in_words(rows: Sequence[Row], style: str) -> str:

@@ -12,10 +12,19 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from lm_eval_leakage.results.formatting import DASH, count, format_pvalue, interval, number, plus_minus, whole_percent
+from lm_eval_leakage.results.formatting import (
+    DASH,
+    NO_BREAK,
+    count,
+    decimals_of,
+    format_pvalue,
+    interval,
+    number,
+    whole_percent,
+)
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.texts import visible
 
@@ -45,7 +54,8 @@ class Cell:
     @property
     def in_line(self) -> str:
         """Return both texts on one line, for text tables; with a minus sign that any terminal encoding can print."""
-        text = f"{self.text} {self.small}".rstrip()
+        between = ": " if self.badge and self.small else " "
+        text = f"{self.text}{between}{self.small}".rstrip()
         return text if self.order is None else text.replace("−", "-")
 
 
@@ -79,14 +89,19 @@ NUMBER = Kind(math.nan, lambda value: Cell(number(value), order=value))
 PERCENT = Kind(math.nan, lambda share: Cell(whole_percent(share), order=share))
 PVALUE = Kind(math.nan, lambda value: Cell(format_pvalue(value), order=value))
 BOUND_OF_PVALUE = Kind(math.nan, lambda value: Cell(format_pvalue(value, is_bound=True), order=value))
-WITH_ERROR = Kind(UNKNOWN, lambda estimate: Cell(plus_minus(estimate, 3), order=estimate.value), ("", "_stderr"))
-INTERVAL = Kind(
-    UNKNOWN, lambda estimate: Cell(number(estimate.value), interval(estimate), estimate.value), ("", "_low", "_high")
-)
-# may be far above 1
-RATIO = Kind(
-    UNKNOWN, lambda estimate: Cell(number(estimate.value, 2), interval(estimate), estimate.value), ("", "_low")
-)
+
+
+def _interval_cell(estimate: Estimate) -> Cell:
+    decimals = decimals_of(estimate)
+    return Cell(number(estimate.value, decimals), interval(estimate, decimals), estimate.value)
+
+
+# all estimates are shown with their 95 % intervals; records differ in which parts they have
+INTERVAL = Kind(UNKNOWN, _interval_cell, ("", "_low", "_high"))
+INTERVAL_AND_ERROR = replace(INTERVAL, endings=("", "_stderr", "_low", "_high"))
+WITH_ERROR = replace(INTERVAL, endings=("", "_stderr"))
+RATIO = replace(INTERVAL, endings=("", "_low"))
+INTERVALS_NAMED = f"Values in brackets are 95{NO_BREAK}% intervals"
 
 
 def flat_value(name: str, kind: Kind, value: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.records import DeclaredRow, InWords
 from lm_eval_leakage.results.data_verdict import verdict_on
+from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.tabulating import COUNT, NUMBER, PVALUE, RATIO, TEXT, WITH_ERROR, Cell, Kind, flat_value
 from lm_eval_leakage.results.verdict import DataVerdict, VerdictWord
 from lm_eval_leakage.results.verdict_words import TIMES, ratio_parts, reason_of, sentence_of
@@ -225,6 +226,21 @@ def error_share(verdict: DataVerdict) -> float:
     return verdict.spent
 
 
+@_number(NUMBER, record="level", detail="level", unit=PROBABILITY)
+def level(verdict: DataVerdict) -> float:
+    """The p-value from which it would be evidence, at its look and among the verdicts shown together."""
+    return verdict.level
+
+
+@_number(TEXT, detail="scope")
+def scope(verdict: DataVerdict) -> str:
+    """What the bounds and the numbers of questions account for: “this audit alone”, or the looks and the verdicts of a
+    check, whose `verdicts.json` therefore has higher ones than the audit in its folder."""
+    looks = [f"look {verdict.look} at this benchmark in its folder"] if verdict.look else []
+    verdicts = [f"{count(verdict.n_together)} verdicts"] if verdict.n_together > 1 else []
+    return " and ".join([*looks, *verdicts]) or "this audit alone"
+
+
 @_number(NUMBER, record="detect", detail="detect", unit=SHARE)
 def detect(verdict: DataVerdict) -> float:
     """The share of the questions, seen three times, that has to be excluded where nothing is found."""
@@ -295,6 +311,7 @@ def _at_most(times: int) -> VerdictNumber:
         unit=SHARE,
         undefined="where it may be all of them, or nothing was tested",
         column=name,
+        record=name,
         detail=name,
     )
 

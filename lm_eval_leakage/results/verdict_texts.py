@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.questions.families import left_out_in_words
 from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.data_verdict import ONE_PLACE, PATTERN_ALONE
 from lm_eval_leakage.results.formatting import (
-    COARSE_ERROR,
     NO_BREAK,
     count,
     counted,
+    decimals_of,
     number,
-    plus_minus,
     pvalue_equation,
     whole_percent,
 )
@@ -28,6 +27,7 @@ from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict, VerdictWord
 from lm_eval_leakage.results.verdict_numbers import badge_of
 from lm_eval_leakage.results.verdict_words import (
+    aim_beside,
     aim_in_words,
     cited,
     positive_in_words,
@@ -37,7 +37,7 @@ from lm_eval_leakage.results.verdict_words import (
     word_with_aim,
 )
 from lm_eval_leakage.stats.inflation import lowest
-from lm_eval_leakage.stats.pooling import Estimate, estimate_share, normal
+from lm_eval_leakage.stats.pooling import Estimate
 
 NO_REMEDY = "No command would change that for this model and task."
 REFERENCE_REMEDY = "Another model as reference (`--reference`) may change that."
@@ -49,7 +49,6 @@ UNSEEN_WOULD_FIND = (
 )
 NO_REVISION = "revision not written down"
 INTERVAL_KIND = f"95{NO_BREAK}% interval"
-ROUNDING = 1e-6  # a number of right answers that is closer than this to a whole number is whole
 FEWEST_FLAGGED = 10  # flagged questions; nothing is claimed about the answers to fewer
 
 
@@ -59,6 +58,7 @@ class VerdictSummary:
 
     n: number of the benchmark's questions, with copies
     word: the verdict's word; empty if no option orders were scored
+    aim: what the word says of the aim; empty if it says nothing
     sentence: the verdict in short, with a remedy if it is open
     figures: sentences on what was counted
     reasons: further sentences, which the page folds
@@ -73,6 +73,7 @@ class VerdictSummary:
     figures: str = ""
     reasons: tuple[str, ...] = ()
     citation: str = ""
+    aim: str = ""
 
     @property
     def badge(self) -> str:
@@ -102,7 +103,9 @@ def summarise_verdict(row: Row) -> VerdictSummary:
     parts = (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row), _untested(row), unread)
     figures = " ".join(filter(None, parts))
     further = tuple(filter(None, reasons))
-    return VerdictSummary(row.model, row.name, row.n, verdict.word, sentence, figures, further, sentence_to_copy(row))
+    aim = aim_beside(verdict.word, verdict.detect)
+    texts = (sentence, figures, further, sentence_to_copy(row))
+    return VerdictSummary(row.model, row.name, row.n, verdict.word, *texts, aim)
 
 
 def _as_sentence(clause: str) -> str:
@@ -208,28 +211,19 @@ def _accuracy(row: Row) -> str:
         return ""
     metric = row.metric.partition(",")[0]
     name = "Accuracy" if metric in {"acc", ""} else f"Accuracy ({metric})"
-    return "; ".join(filter(None, (f"{name} {_with_interval(row)}{_counted_part(row)}", _without_leakage(row)))) + "."
+    return (
+        "; ".join(filter(None, (f"{name} {_with_interval(row.accuracy)}{_counted_part(row)}", _without_leakage(row))))
+        + "."
+    )
 
 
-def _with_interval(row: Row) -> str:
-    """Return the accuracy as `0.50 (95 % interval 0.40 to 0.60)`; without the interval if its error is unknown.
-
-    The interval is Wilson's if the accuracy is a share of the questions, else that of a normal error.
-    """
-    estimate, n = row.accuracy, row.n - row.n_left_out
-    is_share = n > 0 and 0 <= estimate.value <= 1
-    if is_share and abs(estimate.value * n - round(estimate.value * n)) < ROUNDING:
-        estimate = replace(estimate_share(round(estimate.value * n), n), stderr=estimate.stderr)
-    elif estimate.stderr > 0:
-        estimate = normal(estimate.value, estimate.stderr)
-    else:
-        estimate = Estimate(estimate.value)
-    decimals = 3 if estimate.stderr < COARSE_ERROR else 2
-    shown = number(row.accuracy.value, decimals)
+def _with_interval(estimate: Estimate) -> str:
+    """Return an estimate as `0.50 (95 % interval 0.40 to 0.60)`; without the interval where none is known."""
+    decimals = decimals_of(estimate)
+    shown = number(estimate.value, decimals)
     if math.isnan(estimate.low):
         return shown
-    low, high = (number(min(1.0, max(0.0, end)), decimals) for end in (estimate.low, estimate.high))
-    return f"{shown} ({INTERVAL_KIND} {low} to {high})"
+    return f"{shown} ({INTERVAL_KIND} {number(estimate.low, decimals)} to {number(estimate.high, decimals)})"
 
 
 def _counted_part(row: Row) -> str:
@@ -295,8 +289,9 @@ def _gap(row: Row) -> str:
     """Return how much better or worse flagged questions are answered than others; empty for too few flags."""
     if not columns.GAP_ADJUSTED.of(row) or not has_enough_flagged(row):
         return ""
-    size = plus_minus(columns.GAP_ADJUSTED.of(row)).removeprefix("−")
-    way = "lower" if columns.GAP_ADJUSTED.of(row).value < 0 else "higher"
+    gap: Estimate = columns.GAP_ADJUSTED.of(row)
+    way = "lower" if gap.value < 0 else "higher"
+    size = _with_interval(Estimate(-gap.value, gap.stderr, -gap.high, -gap.low) if gap.value < 0 else gap)
     p = "" if math.isnan(columns.GAP_PVALUE.of(row)) else f" ({pvalue_equation(columns.GAP_PVALUE.of(row))})"
     return f"Among questions of similar difficulty, the accuracy on flagged ones is {way} by {size}{p}."
 
@@ -329,4 +324,4 @@ def _accuracy_to_copy(row: Row) -> str:
     without_leakage = _without_leakage(row) or "what leakage adds to it is not known"
     inflation = columns.INFLATION.of(row)
     ends = f" ({number(inflation.low, 2)} to {number(inflation.high, 2)})" if columns.ACCURACY_CLEAN.of(row) else ""
-    return f" Its accuracy is {_with_interval(row)}{_counted_part(row)}; {without_leakage}{ends}."
+    return f" Its accuracy is {_with_interval(row.accuracy)}{_counted_part(row)}; {without_leakage}{ends}."

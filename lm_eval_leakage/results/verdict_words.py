@@ -106,15 +106,20 @@ def sentence_of(verdict: DataVerdict) -> str:
     return f"{verdict.word}: {reason_of(verdict)}" if verdict.basis else ""
 
 
-def word_with_aim(word: str, detect: float | None) -> str:
-    """Return a verdict's word with what it says of the aim, for where it stands alone.
+def aim_beside(word: str, detect: float | None) -> str:
+    """Return what a verdict's word says of the aim, to stand beside the word; empty if it says nothing of it.
 
     detect: share of the questions, seen `DETECT_TIMES` times, that was to be found
     """
     says = {VerdictWord.NONE_FOUND: "would have been found", VerdictWord.INCONCLUSIVE: "may be missed"}
     if detect is None or word not in says:
-        return word
-    return f"{word}: {whole_percent(detect)} seen {TIMES[DETECT_TIMES]} {says[VerdictWord(word)]}"
+        return ""
+    return f"{whole_percent(detect)} seen {TIMES[DETECT_TIMES]} {says[VerdictWord(word)]}"
+
+
+def word_with_aim(word: str, detect: float | None) -> str:
+    """Return a verdict's word with what it says of the aim, for where it stands alone."""
+    return ": ".join(filter(None, (word, aim_beside(word, detect))))
 
 
 def reason_of(verdict: DataVerdict) -> str:
@@ -179,8 +184,7 @@ def verdict_in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     if short:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
         seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
-        power = f"{whole_percent(verdict.detect)} would have been found"
-        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}; {power}."
+        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}."
     if verdict.basis == Basis.CONTROL or verdict.n_unseen:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
@@ -372,10 +376,17 @@ def _why_not_told(verdict: DataVerdict, short: bool) -> str:
         return _by_ratio(verdict, short)
     if verdict.doubt or verdict.basis == Basis.NOTHING:
         return f"{verdict.doubt[:1].upper()}{verdict.doubt[1:]}." if short else verdict.doubt
+    needed = f"at least {FEWEST_JUDGED} are needed"
+    if verdict.n == verdict.n_asked:
+        few = counted(verdict.n)
+        return f"Only {few} can be tested; {needed}." if short else f"the audit has only {few}; {needed}"
+    if not verdict.n:
+        few = f"one of {counted(verdict.n_asked)}"
+        return f"N{few} can be tested; {needed}." if short else f"n{few} is {_compared(verdict).needs}; {needed}"
     few = f"{verdict.n} of {counted(verdict.n_asked)}"
     if short:
-        return f"Only {few} can be tested; at least {FEWEST_JUDGED} are needed."
-    return f"the audit has {few} {_compared(verdict).needs}; at least {FEWEST_JUDGED} are needed"
+        return f"Only {few} can be tested; {needed}."
+    return f"the audit has {few} {_compared(verdict).needs}; {needed}"
 
 
 def _by_ratio(verdict: DataVerdict, short: bool) -> str:

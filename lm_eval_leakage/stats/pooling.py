@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 IN_95_PERCENT = 1.959963984540054  # standard deviations of a normal distribution
 NAN = math.nan
 UNGUARDED = "without a guard"
+WHOLE = 1e-6  # from a whole number of right answers
 Verdicts = Sequence[object]
 SKIPPED = DeclaredRow(  # added to every task, so that statistics do not declare it
     "skipped",
@@ -98,6 +99,22 @@ def estimate_share(n_hits: int, n: int) -> Estimate:
 
     ends = binomtest(n_hits, n).proportion_ci(method="wilson")
     return Estimate(n_hits / n, NAN, float(ends.low), float(ends.high))
+
+
+def accuracy_in_interval(accuracy: Estimate, n: int) -> Estimate:
+    """Return an accuracy with its 95 % interval: Wilson's where it is a share of the n questions that it counts, else
+    that of a normal error within [0, 1]; without ends where no error is known.
+
+    Another metric, with a value outside [0, 1], has the interval of a normal error.
+    """
+    n_right, is_share = accuracy.value * n, 0 <= accuracy.value <= 1
+    if n > 0 and is_share and abs(n_right - round(n_right)) < WHOLE:
+        of_share = estimate_share(round(n_right), n)
+        return replace(accuracy, low=of_share.low, high=of_share.high)
+    if not accuracy.stderr > 0:
+        return replace(accuracy, low=NAN, high=NAN)
+    ends = normal(accuracy.value, accuracy.stderr)
+    return replace(ends, low=max(0.0, ends.low), high=min(1.0, ends.high)) if is_share else ends
 
 
 def normal(value: float, stderr: float) -> Estimate:

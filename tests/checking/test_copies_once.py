@@ -14,7 +14,8 @@ from tests.checking.conftest import NamedFake, OptionOrders, checked, questions,
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks", "fakes")
 
-OF_ALL_ROWS = {"n", "n_copies", "accuracy", "accuracy_stderr", "figures", "reason", "sentence", "time", "citation"}
+OF_ACCURACY = {"accuracy", "accuracy_stderr", "accuracy_low", "accuracy_high"}
+OF_ALL_ROWS = {"n", "n_copies", "figures", "reason", "sentence", "time", "citation"} | OF_ACCURACY
 OF_ALL_ROWS |= {"digest", "accuracy_clean", "accuracy_clean_low", "accuracy_clean_high"}
 
 

@@ -5,10 +5,12 @@ its arguments, files and a run's options.
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
 import huggingface_hub.constants
 import pytest
 from lm_eval.api.model import LM
@@ -32,6 +34,7 @@ PERM = ("leakage_perm",)
 @pytest.fixture(autouse=True)
 def _no_data(monkeypatch: pytest.MonkeyPatch, hub_cache: Path) -> None:
     monkeypatch.setattr(TaskManager, "load", lambda *_: pytest.fail("a task was loaded"))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)  # where no data set is looked for
 
 
 @pytest.fixture
@@ -354,3 +357,23 @@ def test_a_run_with_other_tasks_continues_without_the_audits_that_its_model_cann
     monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
     for tasks in (["mmlu_leakage_perm", "gsm8k"], ["mmlu_leakage_guided"], ["mmlu_leakage_perm,mmlu_leakage_guided"]):
         check_run_options(options(tasks, model="local-chat-completions", model_args={"model": "x"}))
+
+
+@pytest.mark.parametrize("task", ["kept_leakage_perm", "all_kept_leakage_perm"])
+def test_data_that_cannot_be_downloaded_are_reported_before_the_model_is_loaded(tmp_path, monkeypatch, task) -> None:
+    settings = {
+        "task": "kept",
+        "dataset_path": "nobody/nothing",
+        "output_type": "multiple_choice",
+        "test_split": "test",
+    }
+    settings |= {"doc_to_text": "{{question}}", "doc_to_choice": "{{choices}}", "doc_to_target": "answer"}
+    (tmp_path / "kept.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    (tmp_path / "all.yaml").write_text(json.dumps({"group": "all_kept", "task": ["kept"]}), encoding="utf-8")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    run = options([task])
+    run.include_path = str(tmp_path)
+    with pytest.raises(ValueError, match="its data are not in the cache of `datasets`, and cannot be downloaded"):
+        check_run_options(run)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    check_run_options(run)  # which makes no request

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, sem
 
-from lm_eval_leakage.stats.pooling import mean_and_stderr, poisson_binomial_tail
+from lm_eval_leakage.stats.pooling import NAN, Estimate, accuracy_in_interval, mean_and_stderr, poisson_binomial_tail
 
 
 def enumerated_tail(n_flagged: int, rates: list[float]) -> float:
@@ -51,3 +51,20 @@ def test_the_mean_of_any_values_has_its_standard_error_from_two_on(values: list[
     assert all(map(math.isnan, mean_and_stderr([])))
     assert mean_and_stderr(values[:1])[0] == values[0]
     assert math.isnan(mean_and_stderr(values[:1])[1])
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "n", "ends"),
+    [
+        (Estimate(1.0, 0.0), 40, (0.9124, 1.0)),  # a share: Wilson's, n / (n + z²) and 1
+        (Estimate(0.505, 0.1), 10, (0.309, 0.701)),  # no share of 10: 0.505 ± 1.96 * 0.1
+        (Estimate(0.95, 0.1), 1, (0.754, 1.0)),
+        (Estimate(30.0, 2.0), 40, (26.08, 33.92)),  # of a metric that is no share
+        (Estimate(0.505), 10, (NAN, NAN)),
+    ],
+    ids=["share", "mean", "at the edge", "not an accuracy", "without an error"],
+)
+def test_an_accuracy_has_the_interval_of_a_share_where_it_is_one(accuracy, n, ends) -> None:
+    found = accuracy_in_interval(accuracy, n)
+    assert (found.low, found.high) == pytest.approx(ends, abs=1e-3, nan_ok=True)
+    assert (found.value, found.stderr) == pytest.approx((accuracy.value, accuracy.stderr), nan_ok=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -20,8 +21,9 @@ def test_each_question_is_in_one_half_and_each_half_can_be_judged(n: int) -> Non
 def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) -> None:
     models = {demo.ORIGINAL_MODEL: tmp_path / "smollm2", demo.TRAINED_COPY: tmp_path / "copy" / "epoch_3"}
     words = {"smollm2": ("none found", "no verdict"), "copy/epoch_3": ("strong evidence", "none found")}
+    usual = {"detect": 0.8, "flagged": 2, "n_tested": 40, "summary": "A short sentence. " * 15}
     verdicts = [
-        {"model": model, "task": half, "verdict": word}
+        {"model": model, "task": half, "verdict": word, **usual}
         for model, of_halves in words.items()
         for half, word in zip((demo.TRAINED, demo.HELD_OUT), of_halves, strict=True)
     ]
@@ -29,14 +31,43 @@ def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) ->
     (tmp_path / "leakage" / "verdicts.json").write_text(
         json.dumps({"verdicts": verdicts[2:], "earlier": verdicts[:2]})
     )
-    assert demo.conclusion(demo.verdicts_in(tmp_path, models)).splitlines()[2:] == [
-        "| original | trained | 0 | none found |",
-        "| original | held_out | 0 | no verdict |",
-        "| copy | trained | 3 | strong evidence |",
-        "| copy | held_out | 0 | none found |",
+    lines = demo.conclusion(demo.verdicts_in(tmp_path, models)).splitlines()
+    assert lines[-6:] == [
+        "| original | trained | 0 | 2 of 40 | none found |",
+        "| original | held_out | 0 | 2 of 40 | no verdict |",
+        "| copy | trained | 3 | 2 of 40 | strong evidence |",
+        "| copy | held_out | 0 | 2 of 40 | none found |",
         "",
         demo.AIM,
     ]
+    assert (
+        lines[0].replace("\u00a0", " ")
+        == "smollm2 on trained: NONE FOUND: 80 % seen three times would have been found"
+    )
+    assert len(lines) < 35, "it fits on a screen"
+    assert max(map(len, lines)) <= demo.WIDTH
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_one_line_of_a_terminal_and_the_log_has_everything() -> None:
+    lines = [
+        "reading the tasks ...\n",
+        "[1/8] trained: accuracy, copy\n",
+        "Running loglikelihood requests:  6%|x| 1/9\n",
+    ]
+    log, terminal, file = io.StringIO(), Screen(), io.StringIO()
+    demo.show_progress(lines, log, terminal)
+    assert log.getvalue() == "".join(lines)
+    assert terminal.getvalue().split(demo.CLEAR)[-2:] == ["[1/8] trained: accuracy, copy  6%|x| 1/9", ""]
+    assert "\n" not in terminal.getvalue()
+    demo.show_progress(lines, log, file)
+    assert file.getvalue() == ""
 
 
 def test_a_missing_package_or_a_folder_that_is_a_file_is_an_error_before_any_work(tmp_path, monkeypatch) -> None:

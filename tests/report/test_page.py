@@ -13,6 +13,7 @@ from lm_eval_leakage.results.page import render_page
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_texts import summarise_verdict
+from lm_eval_leakage.results.verdict_words import word_with_aim
 from lm_eval_leakage.stats.order_sum import OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import HALF, OF_WORD, UNDECIDED, annotation, answered, audited, row, verdict
@@ -131,8 +132,9 @@ def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> Non
     badge = f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
     assert page.count(badge) == 3
     sentence = " ".join(summarise_verdict(row(verdict=OF_WORD[word])).sentence.replace("`", "").split())
-    assert f"{word} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
-    assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == word
+    shown = " ".join(word_with_aim(word, 0.25).split())
+    assert f"{shown} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
+    assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == shown
     assert f'<td class="text" data-order="{word.place}">' in page
 
 

@@ -21,7 +21,7 @@ from lm_eval_leakage.results.verdict_texts import (
 )
 from lm_eval_leakage.results.verdict_words import reason_of, scores_in_words, verdict_in_words
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
-from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal
 from lm_eval_leakage.stats.unseen_texts import TextTest
 from tests.report.made import LITTLE, UNDECIDED, row, verdict
 
@@ -177,7 +177,7 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
             {
                 "n_tested": 1000,
                 "flagged_rate": Estimate(0.004, 0.002),
-                "accuracy": Estimate(0.4121, 0.0042),
+                "accuracy": normal(0.4121, 0.0042),
                 **NOT_ESTIMATED,
             },
             "0.4 % of 1,000 questions flagged (4 % expected by chance). Accuracy 0.412 (95 % interval 0.404 to "
@@ -218,8 +218,11 @@ def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> Non
 
 
 def test_the_gap_among_similar_questions_has_its_direction() -> None:
-    lower = summarise_verdict(row(gap_adjusted=Estimate(-0.1, 0.03))).reasons[-1]
-    assert lower == "Among questions of similar difficulty, the accuracy on flagged ones is lower by 0.10 ± 0.03."
+    lower = summarise_verdict(row(gap_adjusted=normal(-0.1, 0.03))).reasons[-1]
+    assert lower.replace("\u00a0", " ") == (
+        "Among questions of similar difficulty, the accuracy on flagged ones is lower by 0.10 (95 % interval 0.04 to "
+        "0.16)."
+    )
 
 
 # ---------------------------------------------------------------------- a sentence to copy

@@ -15,7 +15,7 @@ from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text, keys_of, verdicts_in_words
 from lm_eval_leakage.results.tabulating import Column
 from lm_eval_leakage.results.verdict import NOT_AUDITED
-from lm_eval_leakage.results.verdict_numbers import NUMBERS
+from lm_eval_leakage.results.verdict_numbers import NUMBERS, details
 from lm_eval_leakage.results.verdict_words import sentence_of
 from lm_eval_leakage.stats.order_sum import OrderRatio
 from lm_eval_leakage.stats.pooling import Estimate
@@ -110,3 +110,10 @@ def test_a_row_that_knows_nothing_of_a_column_is_undefined_in_it_and_never_zero(
     flat = flat_row(bare)
     assert {flat[key] for key in ("flagged_rate", "flagged_rate_low", "pvalue", "gap")} == {None}
     assert "accuracy_original" not in flat
+
+
+def test_a_verdict_names_the_level_and_the_looks_that_its_bounds_account_for() -> None:
+    alone, of_check = verdict(0.2), verdict(0.2, look=2, n_together=3, level=0.0025)
+    assert (details(alone)["scope"], details(alone)["level"]) == ("this audit alone", 0.01)
+    assert details(of_check)["scope"] == "look 2 at this benchmark in its folder and 3 verdicts"
+    assert details(of_check)["level"] == 0.0025

@@ -408,7 +408,7 @@ def test_natural_orders_that_are_preferred_more_next_to_their_question_are_no_ev
         verdict
     )
     alone = data_verdict([replace(question, control=()) for question in numeric])
-    assert "0 of 75 questions without a natural order" in sentence_of(alone)
+    assert "none of 75 questions is without a natural order" in sentence_of(alone)
     assert "19 of 94 questions without a natural order" in sentence_of(data_verdict([*numeric, *other[:19]]))
     assert data_verdict([replace(question, guarded=False) for question in numeric]).word in (
         VerdictWord.EVIDENCE,

@@ -14,6 +14,7 @@ from lm_eval_leakage.results.formatting import (
     number,
     plus_minus,
     pvalue_equation,
+    value_in_interval,
     whole_percent,
 )
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
@@ -29,8 +30,20 @@ TEXTS = {
         1e308: "1e+308",
         -2e6: "−2e+06",
     },
-    plus_minus: {Estimate(0.5): "0.50", UNKNOWN: "–", Estimate(0.5, 0.004): "0.500 ± 0.004"},
-    interval: {Estimate(0.5): "", Estimate(0.0, 0.1, -0.2, 0.2): "[−0.20, 0.20]"},
+    plus_minus: {Estimate(0.5): "0.50", UNKNOWN: "–", Estimate(0.5, 0.04): "0.50 ± 0.04"},
+    interval: {
+        Estimate(0.5): "",
+        Estimate(0.0, 0.1, -0.2, 0.2): "[−0.20, 0.20]",
+        Estimate(0.0, 0.0, 0.0, 0.0): "",
+    },
+    value_in_interval: {
+        UNKNOWN: "–",
+        Estimate(0.5): "0.50",
+        Estimate(0.5, 0.02, 0.46, 0.54): "0.50 [0.46, 0.54]",
+        Estimate(0.5, 0.008, 0.484, 0.516): "0.500 [0.484, 0.516]",
+        Estimate(1.0, 0.0, 1.0, 1.0): "1.00",
+        Estimate(1.5, math.nan, 1.2, math.inf): "1.50 [1.20, ∞]",
+    },
     format_pvalue: {math.nan: "–", 0.0: "< 1e-300", 1.0: "1", 0.0321: "0.032"},
     pvalue_equation: {0.03: "p = 0.03", 0.0: "p < 1e-300"},
     whole_percent: {0.0: "0 %", 0.004: "0.4 %", 0.0096: "1 %", 0.544: "54 %", 1.0: "100 %", math.nan: "–"},

@@ -24,7 +24,7 @@ from lm_eval_leakage.results.leaderboard import (
 from lm_eval_leakage.results.provenance import Provenance
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.verdict import VerdictWord
-from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal
 from tests.report.made import OF_WORD, annotation
 from tests.report.made import row as made_row
 from tests.report.parsed import Parsed
@@ -103,11 +103,11 @@ def test_what_a_board_says_of_ranks_and_of_pairs_is_true_in_nineteen_of_twenty_c
 
 
 def test_a_model_without_flags_is_on_the_board_by_its_verdict_without_a_rank_and_long_lists_are_cut() -> None:
-    gain = Estimate(0.1, 0.05)
+    gain = normal(0.1, 0.05)
     two_options = made_row(n_tested=0, flagged_rate=UNKNOWN, verdict=OF_WORD["evidence"], confusion_delta=gain)
     board = leaderboard([annotation(rows=(two_options,))])
     assert "| – | mmlu |" in leaderboard_as_markdown(board)
-    assert "| M | mmlu | +0.100 ± 0.050 |" in leaderboard_as_markdown(board)
+    assert "| M | mmlu | +0.10 [0.00, 0.20] |" in leaderboard_as_markdown(board)
     (line,) = csv.DictReader(io.StringIO(as_csv(board)))
     assert (line["rank_low"], line["rank_high"], line["verdict"]) == ("", "", "evidence")
     page = Parsed(as_page(board))
