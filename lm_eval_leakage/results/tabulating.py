@@ -36,6 +36,7 @@ SPECIAL |= {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
 SPECIAL |= {DASH: "--"}
 Cells = list[list[str]]
 Record = TypeVar("Record")
+INTERVALS_NAMED = f"Values in brackets are 95{NO_BREAK}% intervals"
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,6 @@ INTERVAL = Kind(UNKNOWN, _interval_cell, ("", "_low", "_high"))
 INTERVAL_AND_ERROR = replace(INTERVAL, endings=("", "_stderr", "_low", "_high"))
 WITH_ERROR = replace(INTERVAL, endings=("", "_stderr"))
 RATIO = replace(INTERVAL, endings=("", "_low"))
-INTERVALS_NAMED = f"Values in brackets are 95{NO_BREAK}% intervals"
 
 
 def flat_value(name: str, kind: Kind, value: Any) -> dict[str, Any]:

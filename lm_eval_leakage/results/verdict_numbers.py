@@ -234,7 +234,7 @@ def level(verdict: DataVerdict) -> float:
 
 @_number(TEXT, detail="scope")
 def scope(verdict: DataVerdict) -> str:
-    """What the bounds and the numbers of questions account for: “this audit alone”, or the looks and the verdicts of a
+    """Scope of the bounds and the numbers of questions: “this audit alone”, or the looks and the verdicts of a
     check, whose `verdicts.json` therefore has higher ones than the audit in its folder."""
     looks = [f"look {verdict.look} at this benchmark in its folder"] if verdict.look else []
     verdicts = [f"{count(verdict.n_together)} verdicts"] if verdict.n_together > 1 else []
