@@ -30,9 +30,9 @@ MANY_TOGETHER = 10  # verdicts of a plan that compares models, which share the l
 ORDERS_WITHIN = (3, 4, 6, 8, 12, 24)
 
 
-def level_of_first_look(plan: Plan) -> float:
+def level_of_first_look(*, compares_models: bool) -> float:
     """Return the level by which it is computed how many questions are enough."""
-    return EVIDENCE_LEVEL * share_alone(1) / (MANY_TOGETHER if plan.compares_models else 1)
+    return EVIDENCE_LEVEL * share_alone(1) / (MANY_TOGETHER if compares_models else 1)
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,12 @@ class AuditDesign:
     """The design of the audit of one benchmark's option orders, which is loaded with all of them.
 
     Numbers are the same in plans of other models and tasks, since these would have other draws.
+
+    level: of the first look at it
     """
 
-    def __init__(self, orders: LoadedTask, plan: Plan) -> None:
-        self._leaves, self._plan = orders.leaves, plan
+    def __init__(self, orders: LoadedTask, plan: Plan, level: float) -> None:
+        self._leaves, self._plan, self._level = orders.leaves, plan, level
         self._rows = orders.rows
         self._sampled = drawn(self._rows, ROWS_MEASURED, 0)
         # whether its published orders are known to be drawn
@@ -72,10 +74,6 @@ class AuditDesign:
     @property
     def basis(self) -> Basis:
         return Basis.ORDERS if self.is_exact else Basis.CONTROL if self._plan.reference is None else Basis.REFERENCE
-
-    @property
-    def _level(self) -> float:
-        return level_of_first_look(self._plan)
 
     @property
     def n_layouts(self) -> int:

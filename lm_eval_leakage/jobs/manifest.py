@@ -25,7 +25,7 @@ from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.steps import ReadyUnit
-from lm_eval_leakage.jobs.units import Room, Unit
+from lm_eval_leakage.jobs.units import Role, Unit
 from lm_eval_leakage.logs.run import IDENTITY, LOCAL, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief, texts_within
@@ -184,19 +184,22 @@ def changed_files(before: Digests) -> list[str]:
     return [file for file in {**before, **now} if before.get(file, GONE) != now[file]]
 
 
-def with_changed_files(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> dict[Unit, str]:
+def with_changed_files(folder: CampaignFolder, unseen: Path | None, units: Iterable[Unit]) -> dict[Unit, str]:
     """Return the units whose files are no longer as they were, with the files in words.
 
-    A file of unseen questions counts only for audits of them.
+    unseen: the file of unseen questions, which counts only for audits of them
     """
     recorded: Mapping[str, Digests] = folder.manifest().get(TASK_FILES) or {}
     changed = {task: changed_files(digests) for task, digests in recorded.items()}
-    unseen = "" if plan.unseen is None else str(plan.unseen.absolute())
-    files_of = {
-        unit: [file for file in changed.get(unit.task, ()) if file != unseen or unit.room is Room.UNSEEN]
-        for unit in units
-    }
-    return {unit: brief(", ".join(files)) for unit, files in files_of.items() if files}
+    file_of_unseen = "" if unseen is None else str(unseen.absolute())
+    in_words = {}
+    for unit in units:
+        files = changed.get(unit.task, [])
+        if unit.role is not Role.UNSEEN:
+            files = [file for file in files if file != file_of_unseen]
+        if files:
+            in_words[unit] = brief(", ".join(files))
+    return in_words
 
 
 # ---------------------------------------------------------------------- whose answers a unit holds
@@ -231,7 +234,7 @@ def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
 
 def _complete_units(folder: CampaignFolder, model: str) -> list[Unit]:
     """Return the units of a model that are done, also those of earlier plans."""
-    files = sorted(file for room in folder.rooms for file in (room / model).glob(f"*/*/{UNIT_FILE}"))
+    files = sorted(file for place in folder.done_folders for file in (place / model).glob(f"*/*/{UNIT_FILE}"))
     return [Unit.of_id("/".join(file.parts[-4:-1])) for file in files]
 
 
@@ -249,22 +252,27 @@ def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> Non
 
 
 def set_apart(
-    folder: CampaignFolder, plan: Plan, units: Iterable[Unit], stale: Mapping[Unit, str] | None = None
+    folder: CampaignFolder,
+    present: Mapping[str, Identity],
+    unseen: Path | None,
+    units: Iterable[Unit],
+    stale: Mapping[Unit, str] | None = None,
 ) -> list[str]:
-    """Move the units of other models, of other questions and without results out of their rooms.
+    """Move the units of other models, of other questions and without results aside.
 
     Return a sentence per model and difference.
 
+    present: the identities of the plan's models as they are now, by their keys
+    unseen: as for `with_changed_files`
     units: of the plan; those of earlier plans are compared, too
     stale: why further units are moved
     """
     manifest = folder.manifest()
-    present = {model.key: model.who.identity for model in plan.asked_models}
     recorded: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
     place = folder.path / REPLACED / now().replace(":", "-")
     n_apart: dict[tuple[str, str], int] = defaultdict(int)
     every = dict.fromkeys([*units, *(unit for model in present for unit in _complete_units(folder, model))])
-    changed = with_changed_files(folder, plan, every)
+    changed = with_changed_files(folder, unseen, every)
     for unit in every:
         if unit in changed:
             atomic_remove(folder.work_of(unit))  # it may be complete
@@ -278,8 +286,8 @@ def set_apart(
         elif not (why or any(folder.run_of(unit).rglob("results_*.json"))):
             why = "its results file is gone"
         if why := why or (stale or {}).get(unit, ""):
-            now_in = (place / OUTDATED if unit in changed else place) / unit.room / unit.id
-            published(folder.run_of(unit), now_in)
+            run = folder.run_of(unit)
+            published(run, (place / OUTDATED if unit in changed else place) / run.relative_to(folder.path))
             n_apart[unit.model, why] += 1
     digests = {task: digests_now(map(Path, files)) for task, files in recorded.items()}
     folder.write_manifest({**manifest, TASK_FILES: digests})

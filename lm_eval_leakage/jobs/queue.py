@@ -62,7 +62,8 @@ def read_queue(folder: CampaignFolder, retries: int, model: str | None = None) -
     held = held_claims(folder.path / CLAIMS)
     attempts = folder.attempts(earlier=False)
     left = folder.left(folder.ready_files(model))
-    claims = {unit: claim for unit in left if (claim := held.get(_slug(unit))) is not None}
+    slugs = {unit: _slug(unit) for unit in left}
+    claims = {unit: held[slug] for unit, slug in slugs.items() if slug in held}
     return Queue(tuple(left), claims, tuple(attempts), retries)
 
 
@@ -89,4 +90,4 @@ def record_loss(folder: CampaignFolder, unit: Unit, claim: Claim, error: str, *,
 
 def _slug(unit: Unit) -> str:
     """Return how the names of the files of a unit's claims begin."""
-    return unit.id.replace("/", BETWEEN)
+    return BETWEEN.join((unit.model, unit.task, unit.kind))

@@ -18,7 +18,7 @@ from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.order_status import STATUS_KEY
 from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before, obstacle_of_unseen
 from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
-from lm_eval_leakage.jobs.design import AuditDesign, level_of_first_look
+from lm_eval_leakage.jobs.design import AuditDesign
 from lm_eval_leakage.jobs.drawing import (
     FEWEST_DRAWN,
     FIRST_PART,
@@ -32,7 +32,7 @@ from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, CONFUSION, ENOUGH, TOKENS
 from lm_eval_leakage.jobs.plan_sources import PlanSources
 from lm_eval_leakage.jobs.present_runs import PresentRuns, present_references, present_runs
 from lm_eval_leakage.jobs.steps import Step, StepStatus, UnitWork
-from lm_eval_leakage.jobs.units import RUN, Room, Unit
+from lm_eval_leakage.jobs.units import RUN, Role, Unit
 from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.questions.rendering import AUDITED, whole_text
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
@@ -82,7 +82,7 @@ class TaskPlan:
 
     def __init__(self, sources: PlanSources, model: str, name: str) -> None:
         self.sources, self.plan, self.model, self.name = sources, sources.plan, model, name
-        self.who, self.given = sources.who(model), sources.given(model)
+        self.who, self.given = sources.who[model], sources.given(model)
         orders, folder = self.plan.orders, self.plan.reference
         self.documented: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}  # metadata of their audit
         self.of_orders: dict[str, Any] = {}  # likewise, and of that of the unseen questions
@@ -176,8 +176,9 @@ class TaskPlan:
     @property
     def _n_names_enough(self) -> int | None:
         """Return how many rows that exchange their names are enough."""
-        level = level_of_first_look(self.plan)
-        return rows_usually_needed(self.plan.detect, level, has_reference=self._has_reference, fillers=self._fillers)
+        return rows_usually_needed(
+            self.plan.detect, self.sources.level, has_reference=self._has_reference, fillers=self._fillers
+        )
 
     @cached_property
     def _names_beside(self) -> list[PlacedRow]:
@@ -238,7 +239,7 @@ class TaskPlan:
 
     @cached_property
     def _has_reference(self) -> bool:
-        return bool(self.plan.reference_models or (self.references and self.references.among(self.population)))
+        return self.sources.has_reference_model or bool(self.references and self.references.among(self.population))
 
     @cached_property
     def _natural(self) -> NaturalPart | None:
@@ -252,7 +253,7 @@ class TaskPlan:
 
     def _of_texts(self) -> Iterator[str]:
         """Yield the remedy by texts, which show evidence without any option orders."""
-        has_all = self.plan.unseen is not None and self.plan.reference_models
+        has_all = self.plan.unseen is not None and self.sources.has_reference_model
         if not self._prospect(self.population).has_enough_families:
             return
         task = self._loaded(f"{self.name}_{TOKENS}")
@@ -284,11 +285,11 @@ class TaskPlan:
         words = [IN_WORDS.get(unit.suffix, unit.suffix)]
         if unit.suffix == FILLER_AUDIT:
             words = [f"exchanged {self._fillers}"]
-        if unit.room is Room.UNSEEN:
+        if unit.role is Role.UNSEEN:
             words.insert(0, UNSEEN_RUN)
-        if unit.room is Room.POSITIVE:
+        if unit.role is Role.POSITIVE:
             words.insert(0, POSITIVE_RUN)
-        if unit.room is Room.REFERENCE or unit.model != self.model:
+        if unit.role is Role.REFERENCE or unit.model != self.model:
             words.insert(0, REFERENCE_RUN)
         return Step(self.name, ": ".join(words), n_questions, status=status, note=note)
 
@@ -306,12 +307,12 @@ class TaskPlan:
             return self._step(unit, 0, StepStatus.NOT_POSSIBLE, reason)
         if unit.kind == RUN and self._takes_long:
             return self._step(unit, n, StepStatus.NOT_NEEDED, ACCURACY_TAKES_LONG)
-        if unit.room is Room.RUNS and self.given.has_all(unit.kind, self.chosen):
+        if unit.role is Role.RUNS and self.given.has_all(unit.kind, self.chosen):
             step = self._there(unit, n, self.given.with_any(unit.kind, self.chosen))
             return replace(step, remarks=tuple(_unlike(self.given)))
-        if unit.suffix == FIRST_AUDIT and unit.room is not Room.RUNS and self.obstacle is not None:
+        if unit.suffix == FIRST_AUDIT and unit.role is not Role.RUNS and self.obstacle is not None:
             return self._step(unit, 0, StepStatus.NOT_NEEDED, NO_VERDICT_BY_ORDERS)
-        if unit.room is not Room.REFERENCE or unit.suffix == TOKENS:
+        if unit.role is not Role.REFERENCE or unit.suffix == TOKENS:
             return None
         if isinstance(self.orders, str) and unit.suffix != FILLER_AUDIT:
             return self._step(unit, n, StepStatus.NOT_POSSIBLE, self.orders)
@@ -325,23 +326,24 @@ class TaskPlan:
         return self._step(unit, 0, StepStatus.NOT_POSSIBLE, why)
 
     def _task_of(self, unit: Unit) -> AskedTask:
-        if unit.room is Room.RUNS and unit.kind == RUN:
-            return AskedTask(unit.asked, {}, self.base)
-        if unit.room is Room.RUNS and unit.kind == FIRST_AUDIT:
-            return AskedTask(unit.asked, self.documented | self.of_orders, self.orders)
+        if unit.kind == RUN:
+            return AskedTask(self.name, {}, self.base)
+        name = f"{self.name}_{unit.suffix}"
+        if unit.kind == FIRST_AUDIT:
+            return AskedTask(name, self.documented | self.of_orders, self.orders)
         metadata: dict[str, object] = {**self.of_orders} if unit.suffix == FIRST_AUDIT else {}
-        if unit.room is Room.UNSEEN:
+        if unit.role is Role.UNSEEN:
             metadata |= self.plan.of_unseen
-        elif unit.room is Room.POSITIVE:
+        elif unit.role is Role.POSITIVE:
             metadata |= self.plan.of_positive
-        if unit.suffix == FILLER_AUDIT and unit.room in (Room.UNSEEN, Room.POSITIVE):
+        if unit.suffix == FILLER_AUDIT and unit.role in (Role.UNSEEN, Role.POSITIVE):
             metadata |= {FILLERS_KEY: self._fillers}
-        elif unit.suffix == FIRST_AUDIT and unit.room not in (Room.UNSEEN, Room.POSITIVE):
-            metadata |= self.documented | ({"control_form": False} if unit.room is Room.REFERENCE else {})
-        asked_task = AskedTask(unit.asked, metadata, self._loaded(unit.asked, metadata, unit.model))
+        elif unit.suffix == FIRST_AUDIT and unit.role not in (Role.UNSEEN, Role.POSITIVE):
+            metadata |= self.documented | ({"control_form": False} if unit.role is Role.REFERENCE else {})
+        asked_task = AskedTask(name, metadata, self._loaded(name, metadata, unit.model))
         if (
             isinstance(asked_task.loaded, str)
-            or unit.room is not Room.UNSEEN
+            or unit.role is not Role.UNSEEN
             or unit.suffix not in (TOKENS, CONFUSION)
         ):
             return asked_task
@@ -354,10 +356,10 @@ class TaskPlan:
         """
         if unit.kind == RUN:
             return self.chosen
-        if isinstance(loaded, str) or unit.room is Room.UNSEEN:
+        if isinstance(loaded, str) or unit.role is Role.UNSEEN:
             return [] if isinstance(loaded, str) else loaded.rows
         chosen = self._names_beside if self._is_beside(unit) else self.chosen
-        if unit.room is Room.POSITIVE:
+        if unit.role is Role.POSITIVE:
             return drawn_once(_exchangeable(loaded, self._fillers), len(chosen), self.plan.seed)
         if self._is_beside(unit):
             return chosen
@@ -370,14 +372,14 @@ class TaskPlan:
         """Return the step of a unit: what is there already, else what is to be run, else why it cannot be."""
         asked_task = self._task_of(unit)
         loaded, rows = asked_task.loaded, self._rows_of(unit, asked_task.loaded)
-        n = len(rows if unit.room in (Room.UNSEEN, Room.POSITIVE) or self._is_beside(unit) else self.chosen)
+        n = len(rows if unit.role in (Role.UNSEEN, Role.POSITIVE) or self._is_beside(unit) else self.chosen)
         if isinstance(loaded, str):
             return self._step(unit, n, StepStatus.NOT_POSSIBLE, loaded)
         for place in places:
             present = present_runs(
                 [place],
-                self.sources.who(unit.model),
-                needs_control=unit.room is not Room.REFERENCE,
+                self.sources.who[unit.model],
+                needs_control=unit.role is not Role.REFERENCE,
                 is_same=is_same_model,
             )
             if files := present.exact(unit.suffix, rows, loaded):
@@ -386,14 +388,14 @@ class TaskPlan:
 
     def _impossible(self, unit: Unit, n: int, rows: Sequence[PlacedRow], loaded: LoadedTask) -> Step | None:
         """Return why rows cannot be asked, or would give no verdict; None if nothing is known to prevent it."""
-        remedy, backend = "", self.plan.model(unit.model).model
+        remedy, backend = "", self.sources.who[unit.model].model
         needs = sorted({task_needs(task) for task in loaded.leaves.values()})
         reason = next((why for need in needs if (why := why_cannot_answer(backend, need))), "")
         if not (reason or rows):
             reason = "no question can be read"
         elif not reason and unit.kind == FIRST_AUDIT and self.obstacle is not None:
             reason, remedy = self.obstacle.reason, self.obstacle.remedy
-        elif not reason and unit.room is Room.UNSEEN and unit.suffix == FIRST_AUDIT:
+        elif not reason and unit.role is Role.UNSEEN and unit.suffix == FIRST_AUDIT:
             natural = obstacle_of_unseen(loaded.leaves)
             reason = natural and f"they do not say what is natural: {natural}"
         elif not reason and unit.suffix == FILLER_AUDIT and self._only_numbers:
@@ -406,8 +408,8 @@ class TaskPlan:
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
             return self._step(unit, len(rows), StepStatus.NOT_POSSIBLE, reason)
-        is_drawn = len(self.chosen) < len(self.population) and unit.room is not Room.UNSEEN
-        n_read = size.n_read(self.plan.model(unit.model).model)
+        is_drawn = len(self.chosen) < len(self.population) and unit.role is not Role.UNSEEN
+        n_read = size.n_read(self.sources.who[unit.model].model)
         work = UnitWork(
             task=asked_task.name,
             metadata=self.sources.metadata(unit.model, asked_task.metadata),
@@ -436,7 +438,7 @@ class TaskPlan:
             return False
         from lm_eval_leakage.stats.order_scores import find_device  # needs torch, which takes a second
 
-        return self.plan.model(self.model).device == "cpu" or find_device("auto").type == "cpu"
+        return self.sources.models[self.model].device == "cpu" or find_device("auto").type == "cpu"
 
     def _of_count(self, rows: Sequence[PlacedRow], suffix: str) -> str:
         """Return the remark on the number of questions in an audit of option orders or exchanged names."""

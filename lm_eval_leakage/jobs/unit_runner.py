@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -93,7 +93,7 @@ class OnScreen:
         """
         place = [other.unit for other in left].index(ready.unit)
         step = ready.step
-        self.say(f"\n[{place + 1}/{len(left)}] {step.task}: {step.what}, {ready.model.who.name}")
+        self.say(f"\n[{place + 1}/{len(left)}] {step.task}: {step.what}, {ready.who.name}")
         is_of_orders = ready.unit.kind == FIRST_AUDIT  # other runs have too few requests to estimate from
         n_later = sum(later.step.n_tokens for later in left[place + 1 :]) if is_of_orders else 0
         time_left = TimeLeft(ready.work.n_characters, partial(self._tell, step, n_later))
@@ -196,7 +196,7 @@ class UnitRunner(ExitStack):
     def _evaluated(self, ready: ReadyUnit, counter: _RequestCounter) -> Path:
         """Return the folder of what a model has answered."""
         loaded, work = self._task_of(ready), self._folder.begin(ready.unit, ready.digest)
-        who = ready.model.holding(self._held).who
+        who = replace(ready.who, loaded=self._held)
         if self._kept is None:
             refuse_another(self._folder, self._model_key, who.identity)
             self._kept = self.enter_context(one_loaded_model(self._held))
@@ -227,7 +227,7 @@ class UnitRunner(ExitStack):
         is asked again."""
         for work in self._folder.complete_works(ready.unit, ready.digest):
             identity = read_json(work / UNIT_FILE).get(IDENTITY_OF_UNIT) or {}
-            if is_same_model(identity, ready.model.holding(self._held).who.identity):
+            if is_same_model(identity, replace(ready.who, loaded=self._held).identity):
                 return self._folder.publish(ready.unit, work)
         return False
 

@@ -7,11 +7,12 @@ import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.claims import held_claims, next_claim
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.progress import Progress, status_as_text
 from lm_eval_leakage.jobs.queue import read_queue
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.units import Unit
 from tests.campaign.unloaded_runner import a_plan, made_ready
 
 TASKS = ("t0", "t1", "t2", "t3")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs import outcome as outcomes
+from lm_eval_leakage.jobs import conclusion
 from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions
@@ -207,6 +207,6 @@ def test_a_pattern_that_only_audits_match_is_refused(tmp_path: Path) -> None:
 def test_a_name_without_a_verdict_or_a_reason_is_a_fault_and_no_pass(
     tmp_path: Path, tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outcomes, "at_their_looks", lambda found, folder, keep: [one.with_rows(()) for one in found])
+    monkeypatch.setattr(conclusion, "at_their_looks", lambda found, folder, keep: [one.with_rows(()) for one in found])
     with pytest.raises(RuntimeError, match="m on quiz_a has no verdict, and no reason for that"):
         of(tmp_path, tasks, "quiz_a")
