@@ -14,7 +14,8 @@ from lm_eval_leakage.harness.seams.rows import import_anew
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
 from lm_eval_leakage.jobs.manifest import files_of_tasks
-from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, NO_CONTROL, TOKENS, TRAIN, Plan, PlanModel
+from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, TOKENS, Plan, PlanModel
+from lm_eval_leakage.jobs.plan_values import NO_CONTROL, TRAIN
 from lm_eval_leakage.jobs.units import RUN, Role, Unit
 
 OWN_TASKS = "tasks"  # folder of the output, with a folder for the task of each file
@@ -39,11 +40,6 @@ class CheckedPlan:
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
     unscored: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def unread_in_words(self) -> list[str]:
-        """A sentence for each task of a file that has rows which are left out."""
-        return [f"{task}: {rows}" for task, rows in self.unread.items()]
 
     @cached_property
     def units(self) -> list[Unit]:
@@ -83,7 +79,7 @@ def resolve_plan(plan: Plan) -> CheckedPlan:
         for name in ([file_tasks[task].name] if task in file_tasks else shelf.names([task]))
     ]
     named = plan.changed(tasks=tuple(dict.fromkeys(names)))
-    files = files_of_tasks(named, shelf.index)
+    files = files_of_tasks(named.tasks, shelf.index, plan.include_paths, named.metadata, named.given_files)
     import_anew(Path(file) for digests in files.values() for file in digests)
     audits = {task: _audits_of(task, named, shelf) for task in named.tasks}
     _refuse_for_options(named, audits)

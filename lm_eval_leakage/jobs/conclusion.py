@@ -17,14 +17,14 @@ from lm_eval_leakage.jobs.findings import TaskFindings, at_their_looks
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.judged_rows import (
     judged_row,
-    sentence,
     why_skipped,
     with_orders_prevented,
     with_positive,
     without_positive,
 )
 from lm_eval_leakage.jobs.outcome import PAGE, TABLE_FILES, CheckOutcome, earlier_verdicts, texts_of, within
-from lm_eval_leakage.jobs.plan import TRAIN, WITHIN_BUDGET, Plan, as_command
+from lm_eval_leakage.jobs.plan import WITHIN_BUDGET, Plan, as_command
+from lm_eval_leakage.jobs.plan_values import TRAIN
 from lm_eval_leakage.jobs.present_runs import name_among_runs, run_of
 from lm_eval_leakage.jobs.steps import Step, StepStatus
 from lm_eval_leakage.jobs.units import Role, Unit
@@ -189,7 +189,7 @@ def _findings(
     prevented = _why_not_judged(audit, model_steps, lost)
     why = prevented or why_skipped(annotation) or NOT_MADE
     lacking = _what_is_lacking(annotation, [folder.run_of(unit) for unit in audits])
-    remedy = sentence(steps[audit].remedy) if audit in model_steps else ""
+    remedy = _sentence(steps[audit].remedy) if audit in model_steps else ""
     rows = [judged_row(row, why, remedy, lacking, prepared.plan.detect) for row in annotation.rows]
     if audit.kind == FIRST_AUDIT and prevented:
         rows = [with_orders_prevented(row, prevented) for row in rows]
@@ -226,6 +226,11 @@ def _why_not_judged(audit: Unit, steps: Mapping[Unit, Step], lost: Mapping[Unit,
     if audit in lost:
         return f"its audit failed: {lost[audit].error}"
     return ""
+
+
+def _sentence(clause: str) -> str:
+    """Return the sentence that a clause is, with a capital letter and a full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
 
 
 def _what_is_lacking(annotation: Annotation, folders: Sequence[Path]) -> str:

@@ -97,7 +97,7 @@ def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch, of_dty
     read_looks(folder.path)  # before hours of asking
     # the same weights under another path are the same model
     plan = plan.kept_as(folder.manifest().get(MODELS) or {})
-    session = _Session(plan, prepare(plan, folder, say), folder, say, watch, of_dtypes)
+    session = _Session(prepare(plan, folder, say), folder, say, watch, of_dtypes)
     units = session.prepared.units
     steps = session.planned(units)
     table = session.table(steps)
@@ -146,7 +146,6 @@ class _Session:
 
     def __init__(
         self,
-        plan: Plan,
         prepared: CheckedPlan,
         folder: CampaignFolder,
         say: Say,
@@ -156,8 +155,8 @@ class _Session:
         self.plan, self.prepared, self.folder, self.say, self.watch = prepared.plan, prepared, folder, say, watch
         self.is_here = self.plan.is_here
         self._of_dtypes = of_dtypes  # sentences for the plan
-        self._given, self._tasks = plan, LoadedTasks(prepared.shelf)
-        self._planner, self._done = Planner(prepared, self._tasks), set[Unit]()
+        self._tasks, self._done = LoadedTasks(prepared.shelf), set[Unit]()
+        self._planner: Planner  # of the latest stage
 
     def planned(self, units: Sequence[Unit], early: TasksOfModels = frozenset()) -> dict[Unit, Step]:
         """Return the step of each unit, which loads tasks and data, and no model.
@@ -170,9 +169,7 @@ class _Session:
         self._planner = Planner(self.prepared, self._tasks, early)
         self._done = {unit for unit in units if folder.done(unit)}
         changed = with_changed_files(folder, plan.unseen, units)
-        pairs = dict.fromkeys(
-            (unit.task, unit.model) for unit in sorted(units, key=lambda unit: plan.tasks.index(unit.task))
-        )
+        pairs = dict.fromkeys((task, unit.model) for task in plan.tasks for unit in units if unit.task == task)
         steps: dict[Unit, Step] = {}
         for place, (task, model) in enumerate(pairs, 1):
             if not self.is_here:
@@ -186,7 +183,7 @@ class _Session:
 
     def table(self, steps: Steps) -> PlanTable:
         is_counted = len(self._planner.counted) == len(self.prepared.models)
-        remarks = [*self._of_dtypes, *self.prepared.unread_in_words]
+        remarks = [*self._of_dtypes, *(f"{task}: {rows}" for task, rows in self.prepared.unread.items())]
         return plan_table(self.prepared, steps, remarks, is_counted=is_counted)
 
     def foreseen(self, table: PlanTable, steps: Steps) -> str:
@@ -201,14 +198,13 @@ class _Session:
         """Return the tasks of models for which the first of two stages ends with clear evidence, or excludes what has
         to be excluded; None if there is no first stage to be done. Any other result is not reported, and its answers
         are used by the second stage."""
-        staged = {
-            (unit.model, unit.task)
-            for unit, step in steps.items()
-            if unit.kind == FIRST_AUDIT and step.staged and step.status is StepStatus.TO_RUN
-        }
-        units = [unit for unit in steps if unit.suffix == FIRST_AUDIT and _models_of(unit, staged)]
+        audits = [(unit, step) for unit, step in steps.items() if unit.kind == FIRST_AUDIT]
+        to_run = [(unit, step) for unit, step in audits if step.status is StepStatus.TO_RUN]
+        staged = {(unit.model, unit.task) for unit, step in to_run if step.staged}
         if not staged:
             return None
+        of_orders = [unit for unit in steps if unit.suffix == FIRST_AUDIT]
+        units = [unit for unit in of_orders if _models_of(unit, staged)]
         early = self.planned(units, staged)
         self.make_ready(early)
         if self.folder.left(units):
@@ -252,7 +248,7 @@ class _Session:
             screen = OnScreen(self.say, plan.quiet) if self.is_here else None
             self._engine: JobEngine = InlineEngine(plan, folder, tasks=self._tasks, screen=screen)
         else:
-            self._engine = engine_of(self._given.engine, self._given.address, plan, folder)
+            self._engine = engine_of(plan.engine, plan.address, plan, folder)
         if not self.is_here:
             self.say(f"engine: {self._engine.description}; {len(units)} units, {len(units) - n_left} of them done")
         session = {
@@ -271,9 +267,8 @@ class _Session:
         """
         folder = self.folder
         there = {unit: Path(step.note).parents for unit, step in steps.items() if step.status is StepStatus.THERE}
-        stale = {
-            unit: EDITED for unit in steps if unit in self._done and folder.run_of(unit) not in there.get(unit, ())
-        }
+        done = [unit for unit in steps if unit in self._done]
+        stale = {unit: EDITED for unit in done if folder.run_of(unit) not in there.get(unit, ())}
         for unit in steps:  # what was read of given runs, and of what a backend can answer, may have changed
             if folder.done(unit) and not folder.was_asked(unit):
                 atomic_remove(folder.run_of(unit))
@@ -285,7 +280,7 @@ class _Session:
             elif step.work is None and not folder.done(unit):
                 folder.conclude(unit, {STEP: step.as_record})
         to_run = [unit for unit, step in steps.items() if step.work is not None]
-        folder.make_ready(self._planner.ready(unit, steps[unit], place) for place, unit in enumerate(to_run))
+        folder.make_ready([self._planner.ready(unit, steps[unit], place) for place, unit in enumerate(to_run)])
         for sentence in remarks:
             self.say(sentence)
         return remarks
@@ -312,16 +307,15 @@ class _Session:
 
 def _models_of(unit: Unit, tasks: TasksOfModels) -> set[str]:
     """Return for which models' verdicts on their tasks a unit is run: a reference for those of all models."""
-    return {
-        model for model, task in tasks if task == unit.task and (unit.role is Role.REFERENCE or model == unit.model)
-    }
+    models = {model for model, task in tasks if task == unit.task}
+    return models if unit.role is Role.REFERENCE else models & {unit.model}
 
 
 def _refuse_without_verdict(steps: Steps) -> None:
     """Raise ValueError if no audit is possible, which an accuracy alone would not make up for, or nothing is."""
-    runs = [step for unit, step in steps.items() if unit.role is Role.RUNS]
-    audits = [step for unit, step in steps.items() if unit.role is Role.RUNS and unit.kind != RUN]
-    judged_steps = audits or runs
+    runs = {unit: step for unit, step in steps.items() if unit.role is Role.RUNS}
+    audits = [step for unit, step in runs.items() if unit.kind != RUN]
+    judged_steps = audits or [*runs.values()]
     if judged_steps and all(step.status is StepStatus.NOT_POSSIBLE for step in judged_steps):
         first = judged_steps[0]
         raise ValueError(

@@ -18,7 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published, remove_parts
-from lm_eval_leakage.jobs.plan import Plan, check_plan
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step, StepStatus
 from lm_eval_leakage.jobs.units import Role, Unit
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
@@ -58,6 +59,11 @@ class Attempt:
     lost: bool
     worker: str
     time: str
+
+    @property
+    def failed_by_itself(self) -> bool:
+        """True if the unit failed, and not since its worker was lost."""
+        return not self.ok and not self.lost
 
     @property
     def as_record(self) -> dict[str, object]:
@@ -100,23 +106,22 @@ class CampaignFolder:
 
     def run_of(self, unit: Unit) -> Path:
         """Return the folder of a unit that is done."""
-        return self.path / unit.role / unit.model / unit.task / unit.kind
+        return self.path / unit.role / unit.id
 
     def earlier_of(self, unit: Unit) -> list[Path]:
         """Return the folders of a unit that were moved aside, of other models or questions; newest first."""
-        pattern = f"*/{unit.role}/{unit.model}/{unit.task}/{unit.kind}"
-        return sorted((self.path / REPLACED).glob(pattern), reverse=True)
+        return sorted((self.path / REPLACED).glob(f"*/{unit.role}/{unit.id}"), reverse=True)
 
     def answers_of(self, unit: Unit) -> Path:
         """Return the folder of a unit's answers, for further attempts and for another draw of its questions."""
-        return self.path / ANSWERS_KEPT / unit.model / unit.task / unit.kind
+        return self.path / ANSWERS_KEPT / unit.id
 
     def work_of(self, unit: Unit) -> Path:
         """Return the folder where attempts write, each in a folder of its own."""
-        return self.path / WORK / unit.model / unit.task / unit.kind
+        return self.path / WORK / unit.id
 
     def log_of(self, unit: Unit) -> Path:
-        return self.path / LOGS / unit.model / unit.task / f"{unit.kind}.log"
+        return self.path / LOGS / f"{unit.id}.log"
 
     def log_of_worker(self, worker: str) -> Path:
         """Return the log of a worker between its units."""

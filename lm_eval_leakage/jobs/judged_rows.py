@@ -47,11 +47,6 @@ def with_orders_prevented(row: Row, why: str) -> Row:
     return replace(row, verdict=replace(verdict, beside=not_judged(why)))
 
 
-def sentence(clause: str) -> str:
-    """Return the sentence that a clause is, with a capital letter and a full stop."""
-    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
-
-
 def judged_row(row: Row, why: str, remedy: str, lacking: str, detect: float) -> Row:
     """Return the row with the reason, and what may change it, where there is no verdict.
 

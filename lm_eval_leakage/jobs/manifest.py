@@ -9,7 +9,6 @@ and of the Hub's cache. Units of another model or of other questions, and those 
 
 from __future__ import annotations
 
-import json
 import platform
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.digests import content_digest, with_imports
 from lm_eval_leakage.files import atomic_remove, published
-from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan
-from lm_eval_leakage.jobs.steps import ReadyUnit
 from lm_eval_leakage.jobs.units import Role, Unit
-from lm_eval_leakage.logs.run import IDENTITY, LOCAL, identity_differences
+from lm_eval_leakage.logs.run import LOCAL, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief, texts_within
 
@@ -74,13 +72,11 @@ def differences(before: Plan, now: Plan) -> list[str]:
     Models, tasks and audits may be added, and it may change how units are run: that leaves valid what is done.
     """
     old, new = (plan.model_dump(mode="json") for plan in (before, now))
-    reasons = [
-        f"{name} was {value!r} and is {new[name]!r}"
-        for name, value in old.items()
-        if name not in (*PLAN_MAY_CHANGE, "models")
-        and value != new[name]
-        and not (name in MAY_GROW and set(value) <= set(new[name]))
-    ]
+    reasons = []
+    for name, value in old.items():
+        may_differ = name in (*PLAN_MAY_CHANGE, "models") or (name in MAY_GROW and set(value) <= set(new[name]))
+        if value != new[name] and not may_differ:
+            reasons.append(f"{name} was {value!r} and is {new[name]!r}")
     models = {model["name"]: _fixed(model) for model in new["models"]}
     for model in map(_fixed, old["models"]):
         if model["name"] not in models:
@@ -97,8 +93,9 @@ def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
     arguments = model["model_args"]
     if model["name"]:  # else its folder has the name of the path
         identity = NamedModel(model["model"], arguments).identity
-        contents = {name: value for name, value in identity.items() if name in arguments and LOCAL.fullmatch(value)}
-        arguments = {**arguments, **contents}
+        for name, value in identity.items():
+            if name in arguments and LOCAL.fullmatch(value):
+                arguments = {**arguments, name: value}
     kept = {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE and value is not None}
     return kept | {"model_args": arguments}
 
@@ -106,22 +103,30 @@ def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the user's own files
 
 
-def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]:
+def files_of_tasks(
+    tasks: Iterable[str],
+    index: Mapping[str, Entry],
+    include_paths: Iterable[str],
+    metadata: Mapping[str, Any],
+    given: Iterable[Path],
+) -> dict[str, Digests]:
     """Return digests of the files of each task.
 
-    They are its YAML in the plan's include_path, what that names, and the files that `metadata` or `unseen` names.
+    They are its YAML in the include_paths, what that names, and the files that the metadata name or that are given.
     Tasks without any are left out.
     """
     from lm_eval_leakage.harness.auditable import tasks_of
 
-    of_metadata = {*_files_named(plan.metadata, Path()), *plan.given_files}
-    include_folders = [Path(folder).resolve() for folder in plan.include_paths]
+    of_all = {*_files_named(metadata, Path()), *given}
+    folders = [Path(folder).resolve() for folder in include_paths]
     digests = {}
-    for task in plan.tasks:
+    for task in tasks:
         leaves = tasks_of(task, index) if task in index else [name for name in index if name.startswith(f"{task}_")]
-        paths = [Path(path) for leaf in leaves if (path := index[leaf].yaml_path)]
-        roots = [path for path in paths if any(path.resolve().is_relative_to(folder) for folder in include_folders)]
-        digests[task] = digests_now([*roots, *of_metadata])
+        roots = []
+        for path in filter(None, (index[leaf].yaml_path for leaf in leaves)):
+            if any(Path(path).resolve().is_relative_to(folder) for folder in folders):
+                roots.append(Path(path))
+        digests[task] = digests_now([*roots, *of_all])
     return {task: files for task, files in digests.items() if files}
 
 
@@ -295,17 +300,3 @@ def set_apart(
         f"{counted(n, 'unit')} of {model} will be run again ({why}); the earlier files are now in {place}"
         for (model, why), n in n_apart.items()
     ]
-
-
-def facts_of(attempt: Attempt, ready: ReadyUnit, work: Path) -> dict[str, Any]:
-    """Return what a complete unit records of itself: its attempt, what it was to do, its model, its worker's versions.
-
-    work: the unit's folder
-    """
-    results: dict[str, Any] = next((json.loads(file.read_bytes()) for file in work.rglob("results_*.json")), {})
-    return {
-        "attempt": attempt.as_record,
-        STEP: ready.step.as_record,
-        IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
-        "versions": versions(),
-    }

@@ -32,6 +32,7 @@ class PlanSources:
         self.models, self.who, self.checked = prepared.models, prepared.who, prepared.checked
         self.has_reference_model = len(self.models) > len(self.checked)
         self.level = level_of_first_look(compares_models=self.plan.compares_models)
+        self.imports, self.include_paths = self.plan.imports, self.plan.include_paths
         self._tasks = tasks
         self._designs: dict[int, tuple[LoadedTask, AuditDesign]] = {}
         # by the keys of models; a tokenizer is None if it is not on this machine
@@ -54,7 +55,18 @@ class PlanSources:
     def design(self, orders: LoadedTask) -> AuditDesign:
         """Return how much the audit of option orders of a task asks."""
         if id(orders) not in self._designs:
-            self._designs[id(orders)] = orders, AuditDesign(orders, self.plan, self.level)
+            self._designs[id(orders)] = (
+                orders,
+                AuditDesign(
+                    orders,
+                    self.level,
+                    detect=self.plan.detect,
+                    budget=self.plan.budget,
+                    seed=self.plan.seed,
+                    has_reference=self.plan.reference is not None,
+                    has_unseen=self.plan.unseen is not None,
+                ),
+            )
         return self._designs[id(orders)][1]
 
     def size(self, loaded: LoadedTask, samples: ChosenIndices, model: str) -> RunSize:

@@ -25,7 +25,6 @@ class Planner:
     def __init__(
         self, prepared: CheckedPlan, tasks: LoadedTasks, early: Collection[tuple[str, str]] = frozenset()
     ) -> None:
-        self._imports, self._include_paths = prepared.plan.imports, prepared.plan.include_paths
         self._sources = PlanSources(prepared, tasks, early)
         self._task_plan = lru_cache(TASK_PLANS_KEPT)(partial(TaskPlan, self._sources))
 
@@ -54,8 +53,8 @@ class Planner:
             unit,
             place,
             self._sources.who[unit.model],
-            self._include_paths,
-            self._imports,
+            self._sources.include_paths,
+            self._sources.imports,
             step,
             step.work,
         )

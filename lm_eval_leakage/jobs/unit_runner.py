@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import sys
@@ -26,11 +27,12 @@ from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.claims import Claim
-from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, now, read_json
+from lm_eval_leakage.jobs.folder import STEP, UNIT_FILE, Attempt, CampaignFolder, now, read_json
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
-from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, facts_of, is_same_model, refuse_another
+from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, is_same_model, refuse_another, versions
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step
 from lm_eval_leakage.jobs.units import Unit
+from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.results.formatting import count, duration
 from lm_eval_leakage.texts import in_one_sentence
 
@@ -153,7 +155,7 @@ class UnitRunner(ExitStack):
             attempt = Attempt(unit, error is None, seconds, counter.n, n_tokens, error, False, self._worker, now())
             if result is not None:
                 ready, work = result
-                self._folder.complete(unit, work, facts_of(attempt, ready, work))
+                self._folder.complete(unit, work, _facts_of(attempt, ready.step, work))
             self._folder.record(attempt)
             logger.info("%s: %s after %.1f seconds", unit.id, error or "done", seconds)
 
@@ -261,3 +263,17 @@ class _RequestCounter:
         except Exception:  # a tokenizer's own code may raise anything; the estimate is for the user's eyes
             tokens = read // 4
         return round(self.n_characters * tokens / read)
+
+
+def _facts_of(attempt: Attempt, step: Step, work: Path) -> dict[str, Any]:
+    """Return what a complete unit records of itself: its attempt, what it was to do, its model, its worker's versions.
+
+    work: the unit's folder
+    """
+    results: dict[str, Any] = next((json.loads(file.read_bytes()) for file in work.rglob("results_*.json")), {})
+    return {
+        "attempt": attempt.as_record,
+        STEP: step.as_record,
+        IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
+        "versions": versions(),
+    }

@@ -23,30 +23,28 @@ class Role(StrEnum):
 class Unit:
     """A unit of work: the run or audit of one task by one model.
 
+    id: such as `smol/arc_challenge/leakage_perm`: its folder in those of the campaign
     model: its key in the plan
     kind: `run`, or the suffix of an audit, which `reference-`, `unseen-` or `positive-` may stand before
     role: which its kind begins with
     suffix: of the audit that it runs; `run` for an ordinary run
     """
 
-    model: str
-    task: str
-    kind: str
+    id: str = field(compare=False)
+    model: str = field(repr=False)
+    task: str = field(repr=False)
+    kind: str = field(repr=False)
     role: Role = field(compare=False, repr=False)
     suffix: str = field(compare=False, repr=False)
 
     @classmethod
     def of(cls, model: str, task: str, kind: str) -> Unit:
         """Return the unit of a kind."""
-        for role in (Role.REFERENCE, Role.UNSEEN, Role.POSITIVE):
-            if kind.startswith(f"{role}-"):
-                return cls(model, task, kind, role, kind.removeprefix(f"{role}-"))
-        return cls(model, task, kind, Role.RUNS, kind)
-
-    @property
-    def id(self) -> str:
-        """The id of the unit, such as `smol/arc_challenge/leakage_perm`: its folder in those of the campaign."""
-        return f"{self.model}/{self.task}/{self.kind}"
+        role, suffix = Role.RUNS, kind
+        for other in (Role.REFERENCE, Role.UNSEEN, Role.POSITIVE):
+            if kind.startswith(f"{other}-"):
+                role, suffix = other, kind.removeprefix(f"{other}-")
+        return cls(f"{model}/{task}/{kind}", model, task, kind, role, suffix)
 
     @classmethod
     def of_id(cls, text: str) -> Unit:

@@ -17,7 +17,8 @@ from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
 from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.outcome import CheckOutcome, texts_of
-from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan import Plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.planner import Planner
 from lm_eval_leakage.jobs.supervision import carry_out
 from tests.checking.conftest import questions, written

@@ -62,8 +62,8 @@ def test_a_unit_is_free_again_when_its_claim_has_ended_and_not_before(tmp_path: 
     assert not first.end()
     second = next_claim(tmp_path, "u", "other")
     assert second is not None
-    assert (second.number, second.worker) == (2, "other")
-    assert held_claims(tmp_path) == {"u": second, "u.1": claims.Claim(tmp_path, "u.1", 1)}
+    assert (second.file.name, second.worker) == ("u.2", "other")
+    assert held_claims(tmp_path) == {"u": second, "u.1": claims.Claim(tmp_path / "u.1.1")}
 
 
 def test_a_claim_is_lost_if_its_process_has_ended(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from lm_eval_leakage.jobs.engines import engine_of, usual_engine
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import differences
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.steps import StepStatus
 from tests.campaign.campaigns import small_plan as plan
 
