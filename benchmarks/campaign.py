@@ -15,13 +15,14 @@ import tempfile
 import time
 from types import TracebackType
 
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.claims import Claim
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step, UnitWork
 from lm_eval_leakage.jobs.supervision import carry_out
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.units import Unit
 
 UNIT_S = 10.0
 AUDITS = ("leakage_perm", "leakage_tokens", "leakage_semihalf")
@@ -54,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = CampaignFolder(place)
         folder.make_ready(
-            ReadyUnit(unit, n, plan.model(unit.model), {}, (), (), Step(unit.task, ""), UnitWork("t", {}, {}, {}))
+            ReadyUnit(unit, n, plan.model(unit.model).who, (), (), Step(unit.task, ""), UnitWork("t", {}, {}, {}))
             for n, unit in enumerate(units)
         )
         began, cpu = time.monotonic(), time.process_time()

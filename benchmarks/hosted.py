@@ -75,7 +75,7 @@ def audited(url: str, file: Path, connections: int, output: Path) -> None:
     from lm_eval.api.registry import model_registry
 
     from lm_eval_leakage.jobs.driver import run_plan
-    from lm_eval_leakage.jobs.plan import check_plan
+    from lm_eval_leakage.jobs.plan_reading import check_plan
     from tests.harness.fake_completions import ByteCompletions
 
     if NAME not in model_registry:

@@ -40,7 +40,7 @@ TRACED = """
 import json, sys
 from pathlib import Path
 from lm_eval_leakage.jobs.driver import run_plan
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 PACKAGE, OF_A_PLAN = "lm_eval_leakage", {of_a_plan!r}
 files, returns, entered = [], set(), set()
 def is_of_a_plan(value):

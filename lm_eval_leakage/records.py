@@ -14,11 +14,7 @@ ARMS = ("original", "shuffled", "replaced", "generalized")  # arms of choice con
 class StrEnum(str, Enum):
     """An enumeration whose members are strings. It replaces `enum.StrEnum`, which Python 3.10 lacks."""
 
-    def __str__(self) -> str:
-        return str(self.value)
-
-    def __format__(self, spec: str) -> str:
-        return format(str(self), spec)
+    __str__ = str.__str__
 
 
 class UntestableQuestion(ValueError):

@@ -91,7 +91,8 @@ VERDICT_LOGGER = "lm_eval_leakage.harness.tasks.finished_results"  # logs the ve
 def run_check(args: argparse.Namespace) -> None:
     """Check models for leakage of benchmarks: run the audits that are missing, give verdicts and a page."""
     from lm_eval_leakage.jobs.early_checks import check_at_once
-    from lm_eval_leakage.jobs.plan import SETTING_NAMES, check_plan
+    from lm_eval_leakage.jobs.plan import SETTING_NAMES
+    from lm_eval_leakage.jobs.plan_reading import check_plan
 
     if args.status is not None:
         _status(args.status)

@@ -69,7 +69,7 @@ def _check_run(args: argparse.Namespace) -> None:
     if args.config is None:
         check_run_options(args)
     else:
-        from lm_eval_leakage.jobs.plan import names_in_file
+        from lm_eval_leakage.jobs.plan_reading import names_in_file
 
         names_in_file(Path(args.config))
 

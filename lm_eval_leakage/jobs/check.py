@@ -11,7 +11,7 @@ from lm_eval_leakage.harness.backends import backend_of_loaded, named_as_loaded
 from lm_eval_leakage.harness.saved_run import random_numbers_kept
 from lm_eval_leakage.jobs.driver import Say, run_plan, silent
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.texts import in_one_sentence
 
 logger = logging.getLogger(__name__)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
+from lm_eval_leakage.harness.named_model import NamedModel
 from lm_eval_leakage.harness.own_benchmark import OwnTask, is_file_of_questions, names_from_files, write_task
 from lm_eval_leakage.harness.seams.rows import import_anew
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
 from lm_eval_leakage.jobs.manifest import files_of_tasks
-from lm_eval_leakage.jobs.plan import NO_CONTROL, TRAIN, Plan
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, TOKENS, Plan, PlanModel
+from lm_eval_leakage.jobs.plan_values import NO_CONTROL, TRAIN
+from lm_eval_leakage.jobs.units import RUN, Role, Unit
 
 OWN_TASKS = "tasks"  # folder of the output, with a folder for the task of each file
 
@@ -38,13 +41,25 @@ class CheckedPlan:
     unread: Mapping[str, str] = field(default_factory=dict)
     unscored: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def unread_in_words(self) -> list[str]:
-        """A sentence for each task of a file that has rows which are left out."""
-        return [f"{task}: {rows}" for task, rows in self.unread.items()]
-
+    @cached_property
     def units(self) -> list[Unit]:
+        """The units of the plan, done or not, in its order."""
         return units_of(self.plan, self.audits, self.controlled)
+
+    @cached_property
+    def models(self) -> Mapping[str, PlanModel]:
+        """The models by their keys, those of the plan first, then the one that is audited as their reference."""
+        return {model.key: model for model in self.plan.asked_models}
+
+    @cached_property
+    def who(self) -> Mapping[str, NamedModel]:
+        """The same models as lm_eval's command line names them."""
+        return {key: model.who for key, model in self.models.items()}
+
+    @cached_property
+    def checked(self) -> list[str]:
+        """The keys of the models that are checked, without the one that is audited as their reference."""
+        return [*self.models][: len(self.plan.models)]
 
 
 def resolve_plan(plan: Plan) -> CheckedPlan:
@@ -64,7 +79,7 @@ def resolve_plan(plan: Plan) -> CheckedPlan:
         for name in ([file_tasks[task].name] if task in file_tasks else shelf.names([task]))
     ]
     named = plan.changed(tasks=tuple(dict.fromkeys(names)))
-    files = files_of_tasks(named, shelf.index)
+    files = files_of_tasks(named.tasks, shelf.index, plan.include_paths, named.metadata, named.given_files)
     import_anew(Path(file) for digests in files.values() for file in digests)
     audits = {task: _audits_of(task, named, shelf) for task in named.tasks}
     _refuse_for_options(named, audits)
@@ -125,3 +140,52 @@ def _own_tasks(plan: Plan) -> dict[str, OwnTask]:
     names = names_from_files({*files.values()}, TaskShelf(plan.include_paths).index)
     place = plan.output_path.absolute() / OWN_TASKS
     return {task: write_task(file, place / names[file], names[file], plan.fields) for task, file in files.items()}
+
+
+# ---------------------------------------------------------------------- its units
+
+
+def units_of(
+    plan: Plan, audits: Mapping[str, Sequence[str]] | None = None, controlled: Collection[str] = ()
+) -> list[Unit]:
+    """Return all units, of each model together, and of each task together; the reference model comes last.
+
+    audits: by tasks, suffixes of those that their verdicts rest on (`Finding.audits`); of option orders for others
+    controlled: tasks that have a positive control
+    """
+    judging = {task: [*(audits or {}).get(task, (FIRST_AUDIT,))] for task in plan.tasks}
+    kinds = {task: _kinds_of(plan, judging[task], has_control=task in controlled) for task in plan.tasks}
+    models, references = [model.key for model in plan.models], [model.key for model in plan.reference_models]
+    units = [Unit.of(model, task, kind) for model in models for task in plan.tasks for kind in kinds[task]]
+    for model in references or (models if plan.reference is not None else ()):
+        for task in plan.tasks:
+            units += [Unit.of(model, task, f"{Role.REFERENCE}-{suffix}") for suffix in judging[task]]
+    if plan.unseen is not None and TOKENS in plan.audits:
+        for model in references:
+            for task in plan.tasks:
+                if FIRST_AUDIT in judging[task]:
+                    units += [Unit.of(model, task, f"{role}-{TOKENS}") for role in (Role.REFERENCE, Role.UNSEEN)]
+    return units
+
+
+def _kinds_of(plan: Plan, judging: Sequence[str], *, has_control: bool) -> list[str]:
+    """Return the kinds of the units of a task by each of the plan's models.
+
+    judging: suffixes of the audits that its verdict rests on
+    """
+    suffixes = _suffixes_of(plan.audits, judging)
+    kinds = suffixes if plan.accuracy is False else [RUN, *suffixes]
+    if plan.unseen is not None:  # what is asked of the benchmark, for comparison
+        compared = (*CHECKED_AUDITS, FILLER_AUDIT)
+        kinds = [*kinds, *(f"{Role.UNSEEN}-{suffix}" for suffix in compared if suffix in suffixes)]
+    if has_control:
+        tested = (FIRST_AUDIT, FILLER_AUDIT)
+        kinds = [*kinds, *(f"{Role.POSITIVE}-{suffix}" for suffix in suffixes if suffix in tested)]
+    return kinds
+
+
+def _suffixes_of(audits: Sequence[str], judging: Sequence[str]) -> list[str]:
+    """Return the suffixes of the audits of a task: those of the plan, and those that its verdict rests on."""
+    if FIRST_AUDIT not in judging:
+        return [*judging] if {FIRST_AUDIT, *judging} & {*audits} else []
+    return list(dict.fromkeys([*audits, *(judging if FIRST_AUDIT in audits else ())]))

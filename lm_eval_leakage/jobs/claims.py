@@ -33,17 +33,10 @@ ENDED = ".ended"  # suffix of the files that end claims
 class Claim:
     """The claim of one worker to a unit.
 
-    slug: of the unit, the beginning of its files' names
-    number: of the claim, among those of the unit, from 1
+    file: named after its unit and the number of the claim, among those of the unit, from 1
     """
 
-    folder: Path
-    slug: str
-    number: int
-
-    @property
-    def file(self) -> Path:
-        return self.folder / f"{self.slug}.{self.number}"
+    file: Path
 
     @property
     def has_ended(self) -> bool:
@@ -110,19 +103,20 @@ class Claim:
 
 
 def held_claims(folder: Path) -> dict[str, Claim]:
-    """Return the claims that have not ended, by the slugs of their units."""
+    """Return the claims that have not ended, by the slugs of their units, with which their files' names begin."""
     names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
     ended = {name.removesuffix(ENDED) for name in names if name.endswith(ENDED)}
     last = _last_numbers(names)
-    return {slug: Claim(folder, slug, number) for slug, number in last.items() if f"{slug}.{number}" not in ended}
+    files = {slug: f"{slug}.{number}" for slug, number in last.items()}
+    return {slug: Claim(folder / file) for slug, file in files.items() if file not in ended}
 
 
 def next_claim(folder: Path, slug: str, worker: str) -> Claim | None:
     """Return a new claim of a unit, or None if somebody has the unit, or gets it at the same moment."""
     number = _last_numbers(file.name for file in folder.glob(f"{_escaped(slug)}.*")).get(slug, 0)
-    if number and not Claim(folder, slug, number).has_ended:
+    if number and not Claim(folder / f"{slug}.{number}").has_ended:
         return None
-    claim = Claim(folder, slug, number + 1)
+    claim = Claim(folder / f"{slug}.{number + 1}")
     record = {**_this_process(), "worker": worker, "since": time.time()}
     return claim if _created(claim.file, as_json(record)) else None
 

@@ -15,7 +15,6 @@ from statistics import median_low
 from lm_eval_leakage.harness.costs import ROWS_MEASURED
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, found_among
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
-from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.results.data_verdict import usually_found, usually_needed
 from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
@@ -30,9 +29,9 @@ MANY_TOGETHER = 10  # verdicts of a plan that compares models, which share the l
 ORDERS_WITHIN = (3, 4, 6, 8, 12, 24)
 
 
-def level_of_first_look(plan: Plan) -> float:
+def level_of_first_look(*, compares_models: bool) -> float:
     """Return the level by which it is computed how many questions are enough."""
-    return EVIDENCE_LEVEL * share_alone(1) / (MANY_TOGETHER if plan.compares_models else 1)
+    return EVIDENCE_LEVEL * share_alone(1) / (MANY_TOGETHER if compares_models else 1)
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,26 @@ class AuditDesign:
     """The design of the audit of one benchmark's option orders, which is loaded with all of them.
 
     Numbers are the same in plans of other models and tasks, since these would have other draws.
+
+    level: of the first look at it
+    detect, budget, seed: as in the plan
+    has_reference, has_unseen: whether it is compared with a reference model, and with unseen questions
     """
 
-    def __init__(self, orders: LoadedTask, plan: Plan) -> None:
-        self._leaves, self._plan = orders.leaves, plan
+    def __init__(
+        self,
+        orders: LoadedTask,
+        level: float,
+        *,
+        detect: float,
+        budget: int | None,
+        seed: int,
+        has_reference: bool,
+        has_unseen: bool,
+    ) -> None:
+        self._leaves, self._level, self._detect, self._seed = orders.leaves, level, detect, seed
+        self._budget = budget or 0
+        self._has_reference, self._has_unseen = has_reference, has_unseen
         self._rows = orders.rows
         self._sampled = drawn(self._rows, ROWS_MEASURED, 0)
         # whether its published orders are known to be drawn
@@ -71,11 +86,9 @@ class AuditDesign:
 
     @property
     def basis(self) -> Basis:
-        return Basis.ORDERS if self.is_exact else Basis.CONTROL if self._plan.reference is None else Basis.REFERENCE
-
-    @property
-    def _level(self) -> float:
-        return level_of_first_look(self._plan)
+        if self.is_exact:
+            return Basis.ORDERS
+        return Basis.REFERENCE if self._has_reference else Basis.CONTROL
 
     @property
     def n_layouts(self) -> int:
@@ -96,7 +109,7 @@ class AuditDesign:
         """The number of questions that probably find what is to be found; None if no number does, or none counts."""
         if not self._known:
             return None
-        n = usually_needed(self.basis, self.n_orders, self._plan.detect, self._level, n_layouts=self.n_layouts)
+        n = usually_needed(self.basis, self.n_orders, self._detect, self._level, n_layouts=self.n_layouts)
         return None if n is None else rounded_up(n * len(self._sampled) / len(self._known))
 
     def _n_orders(self, row: PlacedRow) -> int:
@@ -107,7 +120,7 @@ class AuditDesign:
             question = audit.question(doc)
             if self.basis == Basis.ORDERS:
                 return len(audit.probe.requests(question)) // self.n_layouts
-            is_open = self._plan.unseen or audit.orders.status != OrderStatus.PATTERNED
+            is_open = self._has_unseen or audit.orders.status != OrderStatus.PATTERNED
             return len(audit.probe.compared(question)) if is_open and not audit.guards(doc) else 0
         except UntestableQuestion:
             return 0
@@ -120,7 +133,7 @@ class AuditDesign:
 
         Raises ValueError if no question counts, or if the budget is too small for a verdict.
         """
-        budget = self._plan.budget or 0
+        budget = self._budget
         if not self._known:
             raise ValueError("none of its questions counts in a verdict, so that a budget would be spent for nothing")
         numbers = sorted({min(n, self.n_orders) for n in ORDERS_WITHIN})  # such as 2 with two options
@@ -137,7 +150,7 @@ class AuditDesign:
     def _finding(self, n_orders: int, cost: float) -> Within:
         """Return what is found with `n_orders` orders per question, which takes `cost` requests."""
         n_there = len(self._rows) * len(self._known) // len(self._sampled)
-        n = max(1, min(int((self._plan.budget or 0) / cost), n_there))
+        n = max(1, min(int(self._budget / cost), n_there))
         share = dict(usually_found(self.basis, n_orders, n, self._level, n_layouts=self.n_layouts))[DETECT_TIMES]
         n_for_all = usually_needed(self.basis, n_orders, 1.0, self._level, n_layouts=self.n_layouts)
         return Within(n_orders, n, share, cost * (n_for_all or math.inf))
@@ -153,11 +166,11 @@ class AuditDesign:
         """Return the benchmark's rows that count, drawn at random until the budget is spent; in their order."""
         pairs = found_among(self._rows, rows)
         places = [*range(len(pairs))]
-        random.Random(self._plan.seed).shuffle(places)
+        random.Random(self._seed).shuffle(places)
         return [pairs[place][0] for place in sorted(self._paid([row for _, row in pairs], places))]
 
     def _paid(self, rows: Sequence[PlacedRow], places: Sequence[int]) -> Iterator[int]:
-        left = self._plan.budget or 0
+        left = self._budget
         for place in places:
             if self._n_orders(rows[place]) > 1:
                 left -= self._cost(rows[place], self.within.n_orders)

@@ -1,7 +1,7 @@
 """The folder of a plan: where units' files, logs and the records of attempts are, and what is done.
 
-A unit is done if its folder is in its room, where it appears in one step: `runs`, or `reference` and `unseen` for what
-is not judged itself. Everything else may be lost at any moment.
+A unit is done if its folder is in that of its role, where it appears in one step: `runs`, or `reference`, `unseen` and
+`positive` for what is not judged itself. Everything else may be lost at any moment.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 from uuid import uuid4
 
 from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published, remove_parts
-from lm_eval_leakage.jobs.plan import Plan, check_plan
+from lm_eval_leakage.jobs.plan import Plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step, StepStatus
-from lm_eval_leakage.jobs.units import Room, Unit
+from lm_eval_leakage.jobs.units import Role, Unit
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import MANIFEST
 from lm_eval_leakage.texts import as_json
@@ -31,7 +32,7 @@ CLAIMS = "claims"
 EARLIER = "earlier"  # folder within that of attempts: those of earlier sessions
 UNITS = "units"  # folder of what workers are to run
 BETWEEN = "~"  # between the parts of a unit's id, where it is the name of a file; not in names of models and kinds
-REPLACED = "replaced"  # folder of units that were moved out of their rooms
+REPLACED = "replaced"  # folder of units that were moved out of the folders of their roles
 STEP = "step"  # key of a unit's file
 RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
 ASKED = "asked.txt"  # of a unit in progress: a digest of what it asks
@@ -58,6 +59,11 @@ class Attempt:
     lost: bool
     worker: str
     time: str
+
+    @property
+    def failed_by_itself(self) -> bool:
+        """True if the unit failed, and not since its worker was lost."""
+        return not self.ok and not self.lost
 
     @property
     def as_record(self) -> dict[str, object]:
@@ -94,17 +100,17 @@ class CampaignFolder:
         return check_plan({"output_path": self.path}, self.path / PLAN)
 
     @property
-    def rooms(self) -> list[Path]:
-        """The folders of units that are done."""
-        return [self.path / room for room in Room]
+    def done_folders(self) -> list[Path]:
+        """The folders of units that are done, one for each role."""
+        return [self.path / role for role in Role]
 
     def run_of(self, unit: Unit) -> Path:
         """Return the folder of a unit that is done."""
-        return self.path / unit.room / unit.id
+        return self.path / unit.role / unit.id
 
     def earlier_of(self, unit: Unit) -> list[Path]:
-        """Return the folders of a unit that were moved out of its room, of other models or questions; newest first."""
-        return sorted((self.path / REPLACED).glob(f"*/{unit.room}/{unit.id}"), reverse=True)
+        """Return the folders of a unit that were moved aside, of other models or questions; newest first."""
+        return sorted((self.path / REPLACED).glob(f"*/{unit.role}/{unit.id}"), reverse=True)
 
     def answers_of(self, unit: Unit) -> Path:
         """Return the folder of a unit's answers, for further attempts and for another draw of its questions."""
@@ -146,7 +152,7 @@ class CampaignFolder:
         units: dict[Unit, Path] = {}
         for file in sorted(files, key=lambda file: file.name):
             task, _, kind = file.stem.partition(BETWEEN)[2].rpartition(BETWEEN)
-            units[Unit(file.parent.name, task, kind)] = file
+            units[Unit.of(file.parent.name, task, kind)] = file
         return units
 
     def ready_unit(self, unit: Unit) -> ReadyUnit:
@@ -180,11 +186,15 @@ class CampaignFolder:
 
     def complete_works(self, unit: Unit, digest: str) -> list[Path]:
         """Return the folders of attempts that asked the same, and were killed when their last file was written."""
-        works = [file.parent for file in self.work_of(unit).glob(f"*/{UNIT_FILE}")]
-        return [work for work in works if (file := work / ASKED).is_file() and file.read_text() == digest]
+        works = []
+        for file in self.work_of(unit).glob(f"*/{UNIT_FILE}"):
+            digest_file = file.with_name(ASKED)
+            if digest_file.is_file() and asked.read_text() == digest:
+                works.append(file.parent)
+        return works
 
     def conclude(self, unit: Unit, facts: Mapping[str, Any]) -> None:
-        """Make a unit done of which no model is asked."""
+        """Make a unit done of which no model is digest_file."""
         work = self.work_of(unit) / uuid4().hex
         work.mkdir(parents=True)
         self.complete(unit, work, facts)
@@ -195,7 +205,7 @@ class CampaignFolder:
         self.publish(unit, work)
 
     def publish(self, unit: Unit, work: Path) -> bool:
-        """Move a unit's complete files to its room in one step. Return False, and leave them, if it is done:
+        """Move a unit's complete files to where it is done, in one step. Return False, and leave them, if it is done:
         nothing is there twice. A kill may have left a part of something, which is no file of the unit."""
         for name in (ANSWERS, ASKED):
             (work / name).unlink(missing_ok=True)
@@ -212,6 +222,15 @@ class CampaignFolder:
             return Step.of(self.unit_file(unit)[STEP])
         except (KeyError, TypeError, ValueError):
             return None
+
+    def steps_of(self, units: Iterable[Unit]) -> dict[Unit, Step]:
+        """Return the steps of the units that are done and record them."""
+        steps = {}
+        for unit in units:
+            step = self.step_of(unit)
+            if step is not None:
+                steps[unit] = step
+        return steps
 
     def was_asked(self, unit: Unit) -> bool:
         """Return whether a unit that is done has answers of a model, instead of a reason why there are none."""

@@ -9,7 +9,6 @@ and of the Hub's cache. Units of another model or of other questions, and those 
 
 from __future__ import annotations
 
-import json
 import platform
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.digests import content_digest, with_imports
 from lm_eval_leakage.files import atomic_remove, published
-from lm_eval_leakage.jobs.folder import REPLACED, STEP, UNIT_FILE, Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan
-from lm_eval_leakage.jobs.steps import ReadyUnit
-from lm_eval_leakage.jobs.units import Room, Unit
-from lm_eval_leakage.logs.run import IDENTITY, LOCAL, identity_differences
+from lm_eval_leakage.jobs.units import Role, Unit
+from lm_eval_leakage.logs.run import LOCAL, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief, texts_within
 
@@ -74,13 +72,11 @@ def differences(before: Plan, now: Plan) -> list[str]:
     Models, tasks and audits may be added, and it may change how units are run: that leaves valid what is done.
     """
     old, new = (plan.model_dump(mode="json") for plan in (before, now))
-    reasons = [
-        f"{name} was {value!r} and is {new[name]!r}"
-        for name, value in old.items()
-        if name not in (*PLAN_MAY_CHANGE, "models")
-        and value != new[name]
-        and not (name in MAY_GROW and set(value) <= set(new[name]))
-    ]
+    reasons = []
+    for name, value in old.items():
+        may_differ = name in (*PLAN_MAY_CHANGE, "models") or (name in MAY_GROW and set(value) <= set(new[name]))
+        if value != new[name] and not may_differ:
+            reasons.append(f"{name} was {value!r} and is {new[name]!r}")
     models = {model["name"]: _fixed(model) for model in new["models"]}
     for model in map(_fixed, old["models"]):
         if model["name"] not in models:
@@ -97,8 +93,9 @@ def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
     arguments = model["model_args"]
     if model["name"]:  # else its folder has the name of the path
         identity = NamedModel(model["model"], arguments).identity
-        contents = {name: value for name, value in identity.items() if name in arguments and LOCAL.fullmatch(value)}
-        arguments = {**arguments, **contents}
+        for name, value in identity.items():
+            if name in arguments and LOCAL.fullmatch(value):
+                arguments = {**arguments, name: value}
     kept = {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE and value is not None}
     return kept | {"model_args": arguments}
 
@@ -106,22 +103,30 @@ def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------- the user's own files
 
 
-def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]:
+def files_of_tasks(
+    tasks: Iterable[str],
+    index: Mapping[str, Entry],
+    include_paths: Iterable[str],
+    metadata: Mapping[str, Any],
+    given: Iterable[Path],
+) -> dict[str, Digests]:
     """Return digests of the files of each task.
 
-    They are its YAML in the plan's include_path, what that names, and the files that `metadata` or `unseen` names.
+    They are its YAML in the include_paths, what that names, and the files that the metadata name or that are given.
     Tasks without any are left out.
     """
     from lm_eval_leakage.harness.auditable import tasks_of
 
-    of_metadata = {*_files_named(plan.metadata, Path()), *plan.given_files}
-    include_folders = [Path(folder).resolve() for folder in plan.include_paths]
+    of_all = {*_files_named(metadata, Path()), *given}
+    folders = [Path(folder).resolve() for folder in include_paths]
     digests = {}
-    for task in plan.tasks:
+    for task in tasks:
         leaves = tasks_of(task, index) if task in index else [name for name in index if name.startswith(f"{task}_")]
-        paths = [Path(path) for leaf in leaves if (path := index[leaf].yaml_path)]
-        roots = [path for path in paths if any(path.resolve().is_relative_to(folder) for folder in include_folders)]
-        digests[task] = digests_now([*roots, *of_metadata])
+        roots = []
+        for path in filter(None, (index[leaf].yaml_path for leaf in leaves)):
+            if any(Path(path).resolve().is_relative_to(folder) for folder in folders):
+                roots.append(Path(path))
+        digests[task] = digests_now([*roots, *of_all])
     return {task: files for task, files in digests.items() if files}
 
 
@@ -184,19 +189,22 @@ def changed_files(before: Digests) -> list[str]:
     return [file for file in {**before, **now} if before.get(file, GONE) != now[file]]
 
 
-def with_changed_files(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> dict[Unit, str]:
+def with_changed_files(folder: CampaignFolder, unseen: Path | None, units: Iterable[Unit]) -> dict[Unit, str]:
     """Return the units whose files are no longer as they were, with the files in words.
 
-    A file of unseen questions counts only for audits of them.
+    unseen: the file of unseen questions, which counts only for audits of them
     """
     recorded: Mapping[str, Digests] = folder.manifest().get(TASK_FILES) or {}
     changed = {task: changed_files(digests) for task, digests in recorded.items()}
-    unseen = "" if plan.unseen is None else str(plan.unseen.absolute())
-    files_of = {
-        unit: [file for file in changed.get(unit.task, ()) if file != unseen or unit.room is Room.UNSEEN]
-        for unit in units
-    }
-    return {unit: brief(", ".join(files)) for unit, files in files_of.items() if files}
+    file_of_unseen = "" if unseen is None else str(unseen.absolute())
+    in_words = {}
+    for unit in units:
+        files = changed.get(unit.task, [])
+        if unit.role is not Role.UNSEEN:
+            files = [file for file in files if file != file_of_unseen]
+        if files:
+            in_words[unit] = brief(", ".join(files))
+    return in_words
 
 
 # ---------------------------------------------------------------------- whose answers a unit holds
@@ -231,7 +239,7 @@ def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
 
 def _complete_units(folder: CampaignFolder, model: str) -> list[Unit]:
     """Return the units of a model that are done, also those of earlier plans."""
-    files = sorted(file for room in folder.rooms for file in (room / model).glob(f"*/*/{UNIT_FILE}"))
+    files = sorted(file for place in folder.done_folders for file in (place / model).glob(f"*/*/{UNIT_FILE}"))
     return [Unit.of_id("/".join(file.parts[-4:-1])) for file in files]
 
 
@@ -249,22 +257,27 @@ def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> Non
 
 
 def set_apart(
-    folder: CampaignFolder, plan: Plan, units: Iterable[Unit], stale: Mapping[Unit, str] | None = None
+    folder: CampaignFolder,
+    present: Mapping[str, Identity],
+    unseen: Path | None,
+    units: Iterable[Unit],
+    stale: Mapping[Unit, str] | None = None,
 ) -> list[str]:
-    """Move the units of other models, of other questions and without results out of their rooms.
+    """Move the units of other models, of other questions and without results aside.
 
     Return a sentence per model and difference.
 
+    present: the identities of the plan's models as they are now, by their keys
+    unseen: as for `with_changed_files`
     units: of the plan; those of earlier plans are compared, too
     stale: why further units are moved
     """
     manifest = folder.manifest()
-    present = {model.key: model.who.identity for model in plan.asked_models}
     recorded: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
     place = folder.path / REPLACED / now().replace(":", "-")
     n_apart: dict[tuple[str, str], int] = defaultdict(int)
     every = dict.fromkeys([*units, *(unit for model in present for unit in _complete_units(folder, model))])
-    changed = with_changed_files(folder, plan, every)
+    changed = with_changed_files(folder, unseen, every)
     for unit in every:
         if unit in changed:
             atomic_remove(folder.work_of(unit))  # it may be complete
@@ -278,8 +291,8 @@ def set_apart(
         elif not (why or any(folder.run_of(unit).rglob("results_*.json"))):
             why = "its results file is gone"
         if why := why or (stale or {}).get(unit, ""):
-            now_in = (place / OUTDATED if unit in changed else place) / unit.room / unit.id
-            published(folder.run_of(unit), now_in)
+            run = folder.run_of(unit)
+            published(run, (place / OUTDATED if unit in changed else place) / run.relative_to(folder.path))
             n_apart[unit.model, why] += 1
     digests = {task: digests_now(map(Path, files)) for task, files in recorded.items()}
     folder.write_manifest({**manifest, TASK_FILES: digests})
@@ -287,17 +300,3 @@ def set_apart(
         f"{counted(n, 'unit')} of {model} will be run again ({why}); the earlier files are now in {place}"
         for (model, why), n in n_apart.items()
     ]
-
-
-def facts_of(attempt: Attempt, ready: ReadyUnit, work: Path) -> dict[str, Any]:
-    """Return what a complete unit records of itself: its attempt, what it was to do, its model, its worker's versions.
-
-    work: the unit's folder
-    """
-    results: dict[str, Any] = next((json.loads(file.read_bytes()) for file in work.rglob("results_*.json")), {})
-    return {
-        "attempt": attempt.as_record,
-        STEP: ready.step.as_record,
-        IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
-        "versions": versions(),
-    }

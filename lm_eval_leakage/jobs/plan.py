@@ -1,7 +1,6 @@
 """The plan of a check: its models, tasks, audits and questions, and where the work is done.
 
-A plan is the same from options of the command line, from a YAML file and from Python. For what cannot be used, one
-sentence names the field, its value, the rule and the remedy.
+A plan is the same from options of the command line, from a YAML file and from Python.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -20,36 +19,53 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     PrivateAttr,
-    ValidationError,
     model_validator,
 )
 
 from lm_eval_leakage.files import QUESTION_FILES
-from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.jobs.plan_values import (
+    NO_CONTROL,
+    TRAIN,
+    Arguments,
+    Audits,
+    BatchSize,
+    Count,
+    DocumentedOrders,
+    Exports,
+    FailOn,
+    IncludePath,
+    Limit,
+    ModelArguments,
+    ModelName,
+    Names,
+    OptionalCount,
+    OptionalSwitch,
+    PositiveControlSetting,
+    ReferenceSetting,
+    RunFolders,
+    Share,
+    SlurmSettings,
+    Switch,
+    UnseenFile,
+    without_none,
+)
 from lm_eval_leakage.logs.run import digest_of
 from lm_eval_leakage.questions.named_fields import fields_named
-from lm_eval_leakage.results.exports import EXPORTS
-from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.stats.order_power import DETECT
-from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
+from lm_eval_leakage.texts import brief
 
 if TYPE_CHECKING:
     from lm_eval_leakage.harness.named_model import NamedModel
 
-TABLES = (".csv", ".tsv", ".parquet")  # endings of files that hold no run
-DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
 TOKENS, CONFUSION = "leakage_tokens", "choice_confusion"
 CHECKED_AUDITS = (FIRST_AUDIT, TOKENS, CONFUSION)
 ALL_QUESTIONS: Final = "all"
-TRAIN, NO_CONTROL = "train", "none"  # positive controls; else a file
 ENOUGH: Final = "enough"
-MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a folder and of a node's resource
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
-BESIDE_MODEL_ARGS = ("batch_size", "device")  # which lm_eval takes as options of their own
 # instead of `models`
 OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "system_instruction", "gpus")
 OF_ENGINES = ("address", "workers", "minutes", "slurm")  # any of them asks for workers
@@ -59,134 +75,7 @@ ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an optio
 WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # instead of the defaults
 BEYOND_BUDGET = ("questions", "reference", "unseen", "positive_control")
 NOT_REPEATED = ("fail_on", "allow_no_verdict", "export", "dry_run", "quiet")
-FROM_ONE, FROM_ZERO = Field(description="a whole number from 1"), Field(description="a whole number from 0")
-NAMES = Field(description="one name, or several separated by commas")
 SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), coerce_numbers_to_str=True)
-Switch = Annotated[bool, Field(description="true or false")]
-
-
-# ---------------------------------------------------------------------- values
-def _text(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
-
-
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, (str, Path)) else value
-
-
-def _names(value: Any) -> Any:
-    parts = _listed(value)
-    if not isinstance(parts, Sequence):
-        return value
-    return tuple(dict.fromkeys(name.strip() for part in parts for name in str(part).split(",") if name.strip()))
-
-
-def _folders(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    folders = tuple(map(Path.expanduser, paths))
-    for folder in folders:
-        if not folder.exists():
-            raise ValueError(f"is {str(folder)!r}, which does not exist; name the --output_path of a run")
-    return folders
-
-
-def _share(value: Any) -> Any:
-    text = str(value).strip()
-    return f"{text[:-1]}e-2" if text.endswith("%") else value
-
-
-def _arguments(value: Any) -> Any:
-    from lm_eval_leakage.harness.preflight import parsed_args
-
-    if not isinstance(value, str):
-        return value
-    if any("=" not in part for part in value.split(",") if part):
-        raise ValueError(f"is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
-    return parsed_args(value)
-
-
-def _model_args(arguments: dict[str, Any]) -> dict[str, Any]:
-    for key in BESIDE_MODEL_ARGS:
-        if key in arguments:
-            raise ValueError(f"has {key!r}, which lm_eval takes beside them; give it on its own")
-    return arguments
-
-
-def _reference(value: Any) -> Any:
-    if isinstance(value, (str, Path)) and Path(value).expanduser().exists() and not str(value).endswith(TABLES):
-        return Path(value).expanduser()
-    if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
-        return _arguments(value)
-    raise ValueError(
-        f"is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of another "
-        "model, such as pretrained=OTHER"
-    )
-
-
-def _unseen(file: Path) -> Path:
-    if not file.expanduser().is_file():
-        raise ValueError(f"is {str(file)!r}, which is not a file; give one with a question per row")
-    return file.expanduser()
-
-
-def _positive_control(value: Any) -> Any:
-    if value in (None, TRAIN, NO_CONTROL):
-        return value
-    file = Path(value).expanduser() if isinstance(value, (str, Path)) else None
-    if file is None or not file.is_file():
-        raise ValueError(f"is {brief(value)}; give {TRAIN}, {NO_CONTROL}, or a file of rows that a model has learned")
-    return str(file.absolute())  # workers may have another working directory
-
-
-def _orders(value: str) -> str:
-    from lm_eval_leakage.harness.tasks.order_status import documented_status
-
-    documented_status({"orders": value}, "orders")
-    return value
-
-
-def _one_of(value: str, choices: Sequence[str]) -> str:
-    if value not in choices:
-        raise ValueError(f"is {brief(value)}; choose one of: {', '.join(choices)}")
-    return value
-
-
-def _word(value: str) -> str:
-    words = [word.replace(" ", "_") for word in reversed(VerdictWord)]
-    return _one_of(value.replace(" ", "_"), words).replace("_", " ")
-
-
-def _exports(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_one_of(name, [*EXPORTS]) for name in names)
-
-
-def _model_name(name: str) -> str:
-    if not MODEL_NAME.fullmatch(name):
-        raise ValueError(
-            f"is {brief(name)}, which cannot be the name of a folder; use letters, digits, '.', '_', '+', '-'"
-        )
-    return name
-
-
-def _without_none(values: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(name): value for name, value in values.items() if value is not None}
-
-
-def _nearest(name: str, names: Sequence[str]) -> str:
-    return did_you_mean(name, names) or f"; choose from: {', '.join(names)}"
-
-
-def _audits(names: tuple[str, ...]) -> tuple[str, ...]:
-    for audit in names:
-        if audit not in suffixes():
-            raise ValueError(f"has {audit!r}, which is not an audit{_nearest(audit, sorted(suffixes()))}")
-    return names
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_names), NAMES]
-Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
-
-
-# ---------------------------------------------------------------------- the plan
 
 
 class PlanModel(BaseModel):
@@ -200,20 +89,15 @@ class PlanModel(BaseModel):
 
     model_config = SETTINGS
 
-    name: Annotated[str, AfterValidator(_model_name)] = ""
+    name: ModelName = ""
     model: str = "hf"
-    model_args: Annotated[
-        Arguments, AfterValidator(_model_args), Field(description="arguments as for lm_eval: pretrained=MODEL")
-    ] = {}
-    gpus: Annotated[NonNegativeInt, FROM_ZERO] = 0
-    batch_size: Annotated[
-        PositiveInt | Annotated[str, Field(pattern="^auto")] | None,
-        Field(description="a whole number from 1, or auto"),
-    ] = None
+    model_args: ModelArguments = {}
+    gpus: Count = 0
+    batch_size: BatchSize = None
     device: str | None = None
     apply_chat_template: Annotated[bool | str, Field(description="true, false, or the name of a template")] = False
     system_instruction: str | None = None
-    workers: Annotated[PositiveInt | None, FROM_ONE] = None
+    workers: Limit = None
     _in_memory: Any = PrivateAttr(default=None)
     _own_key: str = PrivateAttr(default="")
 
@@ -257,7 +141,7 @@ class PlanModel(BaseModel):
         from lm_eval_leakage.harness.named_model import NamedModel
 
         settings = {name: getattr(self, name) for name in OF_ONE_MODEL if name != "gpus"}
-        return NamedModel(**_without_none(settings), called=self.name, loaded=self.loaded)
+        return NamedModel(**without_none(settings), called=self.name, loaded=self.loaded)
 
 
 class Plan(BaseModel):
@@ -308,45 +192,34 @@ class Plan(BaseModel):
         BeforeValidator(fields_named),
         Field(description="names of fields, such as question=input,options=alternatives,answer=target"),
     ] = {}
-    runs: Annotated[
-        tuple[Path, ...],
-        BeforeValidator(_listed),
-        AfterValidator(_folders),
-        Field(description="one folder, or a list of folders"),
-    ] = ()
-    reference: Annotated[Path | dict[str, Any], BeforeValidator(_reference)] | None = None
-    unseen: Annotated[Path, AfterValidator(_unseen)] | None = None
-    positive_control: Annotated[str, BeforeValidator(_positive_control)] | None = None
-    orders: Annotated[str, AfterValidator(_orders)] | None = None
-    audits: Annotated[Names, AfterValidator(_audits)] = CHECKED_AUDITS
-    accuracy: Annotated[bool | None, Field(description="true or false")] = None
+    runs: RunFolders = ()
+    reference: ReferenceSetting | None = None
+    unseen: UnseenFile | None = None
+    positive_control: PositiveControlSetting | None = None
+    orders: DocumentedOrders | None = None
+    audits: Audits = CHECKED_AUDITS
+    accuracy: OptionalSwitch = None
     questions: Annotated[
         PositiveInt | Literal["all", "enough"], Field(description="a whole number from 1, 'all' or 'enough'")
     ] = ENOUGH
-    budget: Annotated[PositiveInt | None, FROM_ONE] = None
-    detect: Annotated[
-        float,
-        Field(gt=0, le=1, description="a share of the questions above 0, such as 20% or 0.2"),
-        BeforeValidator(_share),
-    ] = DETECT
-    max_tokens_asked: Annotated[PositiveInt | None, FROM_ONE] = None
+    budget: Limit = None
+    detect: Share = DETECT
+    max_tokens_asked: Limit = None
     seed: Annotated[int, Field(description="a whole number")] = 0
-    num_fewshot: Annotated[NonNegativeInt | None, FROM_ZERO] = None
+    num_fewshot: OptionalCount = None
     metadata: Annotated[Arguments, Field(description="settings of the audits, such as layouts=every")] = {}
     output_path: Annotated[Path, AfterValidator(Path.expanduser)] = Path("leakage")
-    include_path: Annotated[str, BeforeValidator(_text)] | None = None
+    include_path: IncludePath | None = None
     imports: Names = ()
     engine: str | None = None
     address: str | None = None
-    retries: Annotated[NonNegativeInt, FROM_ZERO] = 1
+    retries: Count = 1
     minutes: Annotated[PositiveFloat | None, Field(description="a number of minutes above 0")] = None
-    workers: Annotated[PositiveInt | None, FROM_ONE] = None
-    slurm: Annotated[
-        dict[str, Any], AfterValidator(_without_none), Field(description="names and values, such as partition: gpu")
-    ] = {}
-    fail_on: Annotated[str, AfterValidator(_word)] | None = None
+    workers: Limit = None
+    slurm: SlurmSettings = {}
+    fail_on: FailOn | None = None
     allow_no_verdict: Switch = False
-    export: Annotated[Names, AfterValidator(_exports)] = ()
+    export: Exports = ()
     dry_run: Switch = False
     quiet: Switch = False
 
@@ -356,7 +229,8 @@ class Plan(BaseModel):
     def _fits(self) -> Plan:
         names = [model.name for model in self.models]
         folders = [name.casefold() for name in names]  # which some file systems cannot tell apart
-        if twice := [name for name in names if name and folders.count(name.casefold()) > 1]:
+        given = filter(None, names)
+        if twice := [name for name in given if folders.count(name.casefold()) > 1]:
             alike = " and ".join(map(repr, dict.fromkeys(twice[:2])))
             raise ValueError(f"models has two that are named {alike}; give each a name of its own")
         if not all(names) and len(names) > 1:
@@ -497,78 +371,6 @@ class Plan(BaseModel):
 
 MODEL_FIELDS, PLAN_FIELDS = tuple(PlanModel.model_fields), tuple(Plan.model_fields)
 SETTING_NAMES = (*PLAN_FIELDS, *OF_ONE_MODEL)
-
-
-def check_plan(given: Mapping[str, Any], file: str | Path | None = None) -> Plan:
-    """Return the plan of options; what is given here has precedence over the file.
-
-    given: values as on the command line, as in YAML or of their own type; None for what is not given
-    file: a YAML file; by default `leakage.yaml`, if there is one and no model is given
-
-    Raises ValueError, in one sentence, for an unknown name or a value that cannot be used.
-    """
-    settings = _without_none(given)
-    if file is None and not settings.keys() & {"model", "models"} and DEFAULT_FILE.is_file():
-        file = DEFAULT_FILE
-    source, settings = ("check", settings) if file is None else (str(file), names_in_file(Path(file)) | settings)
-    for name in settings:
-        if name not in SETTING_NAMES:
-            raise ValueError(f"{source} {_unknown(name, SETTING_NAMES)}")
-    if "budget" in settings:
-        settings = WITHIN_BUDGET | settings
-    model_settings = {name: settings.pop(name) for name in OF_ONE_MODEL if name in settings}
-    if model_settings and "models" in settings:
-        raise ValueError(f"{source} has models and {next(iter(model_settings))}; give it to each of the models")
-    if not model_settings.keys() & {"model", "model_args"} and "models" not in settings:
-        raise ValueError(
-            f"{source} has no model; name one as for lm_eval, such as --model hf --model_args pretrained=gpt2, or "
-            f"write model and model_args, or models, into {DEFAULT_FILE}"
-        )
-    if "tasks" not in settings:
-        raise ValueError(f"{source} has no tasks; name benchmarks as for lm_eval, such as --tasks mmlu,arc_challenge")
-    try:
-        plan = Plan.model_validate({"models": [model_settings], **settings})
-    except ValidationError as error:
-        raise ValueError(_sentence(error, is_of_options=bool(model_settings))) from None
-    # workers may have another working directory
-    places = (str(Path(part).expanduser().absolute()) for part in plan.include_paths)
-    return plan.changed(include_path=":".join(places) or None)
-
-
-def _sentence(error: ValidationError, is_of_options: bool) -> str:
-    """Return the first thing that is wrong with a plan, with its place.
-
-    A rule of ours words it; else the description of its field is the remedy.
-
-    is_of_options: whether the only model's settings stand beside those of the plan
-    """
-    first = error.errors()[0]
-    place, reason = first["loc"], first.get("ctx", {}).get("error")
-    if not place:
-        return str(reason)
-    is_of_model = len(place) > 2 and place[0] == "models"
-    (name, fields) = (place[2], PlanModel.model_fields) if is_of_model else (place[0], Plan.model_fields)
-    where = f"models[{place[1]}]" if is_of_model and not is_of_options else ""
-    if first["type"] == "extra_forbidden":
-        return f"{where} {_unknown(str(name), MODEL_FIELDS)}"
-    rule = f"is {brief(first['input'])}; give {fields[str(name)].description or 'a text'}"
-    return f"{where}.{name} {str(reason).removeprefix(f'{name} ') if reason else rule}".lstrip(".")
-
-
-def _unknown(name: str, names: Sequence[str]) -> str:
-    return f"has {brief(name)}, which is not a setting{_nearest(name, names)}"
-
-
-def names_in_file(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise ValueError(f"config is {str(file)!r}, which is not a file; give a YAML file with model and tasks")
-    try:
-        values = from_yaml(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} cannot be used: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{file} holds {brief(values)}; give names and values, such as model: hf")
-    return _without_none(values)
 
 
 def as_settings(plan: Plan) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize
 from lm_eval_leakage.harness.models.request_tokens import SCORED
-from lm_eval_leakage.jobs.plan import Plan, PlanModel
+from lm_eval_leakage.jobs.checked_plan import CheckedPlan
 from lm_eval_leakage.jobs.steps import Step, StepStatus
-from lm_eval_leakage.jobs.units import Room, Unit
+from lm_eval_leakage.jobs.units import Role, Unit
 from lm_eval_leakage.results.formatting import DASH, about, count, counted
 from lm_eval_leakage.results.tabulating import markdown_of
 from lm_eval_leakage.texts import visible, visible_lines
@@ -27,7 +27,7 @@ class PlanTable:
     """The steps of a plan, as a table.
 
     head: which models are checked, and how
-    steps: in the order of tasks and rooms, one for each unit
+    steps: in the order of tasks and roles, one for each unit
     several: whether it is of several models, so that steps that are the same for some of them are one line
     counted: whether tokens are counted by tokenizers
     remarks: sentences about models and tasks
@@ -79,27 +79,24 @@ class PlanTable:
         return f"To run: {counted(n_requests, 'request')} with about {about(n_tokens)} tokens ({how})."
 
 
-def plan_table(plan: Plan, steps: Steps, remarks: Sequence[str], *, is_counted: bool) -> PlanTable:
+def plan_table(prepared: CheckedPlan, steps: Steps, remarks: Sequence[str], *, is_counted: bool) -> PlanTable:
     """Return the table of a plan.
 
     remarks: sentences about its models and tasks
     is_counted: whether the tokenizers of all models are on this machine
     """
-    rooms, place = [*Room], plan.tasks.index
-    ordered = sorted(steps, key=lambda unit: (place(unit.task), rooms.index(unit.room)))
+    roles, place = [*Role], prepared.plan.tasks.index
+    ordered = sorted(steps, key=lambda unit: (place(unit.task), roles.index(unit.role)))
     rows = tuple(replace(steps[unit], work=None) for unit in ordered)
-    return PlanTable(_head(plan), rows, len(plan.models) > 1, is_counted, tuple(remarks))
+    models = [prepared.who[key] for key in prepared.checked]
+    what = f"{models[0].name} ({models[0].model})" if len(models) == 1 else _models_in_words(prepared.checked)
+    head = f"Check of {what}; questions are drawn at random with seed {prepared.plan.seed}"
+    return PlanTable(head, rows, len(models) > 1, is_counted, tuple(remarks))
 
 
-def _head(plan: Plan) -> str:
-    if len(plan.models) == 1:
-        (model,) = plan.models
-        who = f"{model.who.name} ({model.model})"
-    else:
-        names = ", ".join(model.key for model in plan.models[:MODELS_NAMED])
-        more = ", ..." if len(plan.models) > MODELS_NAMED else ""
-        who = f"{counted(len(plan.models), 'model')} ({names}{more})"
-    return f"Check of {who}; questions are drawn at random with seed {plan.seed}"
+def _models_in_words(keys: Sequence[str]) -> str:
+    more = ", ..." if len(keys) > MODELS_NAMED else ""
+    return f"{counted(len(keys), 'model')} ({', '.join(keys[:MODELS_NAMED])}{more})"
 
 
 def _cells(step: Step) -> list[str]:
@@ -121,32 +118,37 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 # ---------------------------------------------------------------------- requests and tokens
 
 
-def refuse_above_limit(plan: Plan, steps: Steps) -> None:
-    """Raise ValueError if what is to be run has more tokens than may be asked."""
-    limit, n_tokens = plan.max_tokens_asked, sum(step.work.n_tokens for step in steps.values() if step.work)
+def refuse_above_limit(limit: int | None, questions: int | str, steps: Steps) -> None:
+    """Raise ValueError if what is to be run has more tokens than may be asked.
+
+    questions: as the plan has them
+    """
+    n_tokens = sum(step.work.n_tokens for step in steps.values() if step.work)
     if limit is not None and n_tokens > limit:
         raise ValueError(
             f"max_tokens_asked is {count(limit)}, but what is left to be asked has about {about(n_tokens)} "
-            f"tokens; raise it, lower questions (now {plan.questions}), or leave out tasks or audits"
+            f"tokens; raise it, lower questions (now {questions}), or leave out tasks or audits"
         )
 
 
-def tokens_of_models(models: Sequence[PlanModel], steps: Steps, keys: Sequence[str]) -> str:
+def tokens_of_models(backends: Mapping[str, str], steps: Steps, keys: Sequence[str]) -> str:
     """Return a row per model: tokens where each text has a row of its own, where every shared prefix is read once, and
     as read; then sentences about what the numbers rest on.
 
+    backends: of all models, by their keys
     keys: of models whose tokenizers are on this machine
     """
     lines = [list(OF_A_MODEL)]
-    for model in models:
-        sizes = [step.work.size for unit, step in steps.items() if unit.model == model.key and step.work]
-        numbers = _numbers([size for size in sizes if size is not None], model.model)
-        cells = [about(number) for number in numbers] if model.key in keys else [DASH] * 4
-        lines.append([model.key, count(len(sizes)), *cells])
+    for key, backend in backends.items():
+        works = [step.work for unit, step in steps.items() if unit.model == key]
+        sizes = [work.size for work in works if work is not None]
+        numbers = _numbers([size for size in sizes if size is not None], backend)
+        cells = [about(number) for number in numbers] if key in keys else [DASH] * 4
+        lines.append([key, count(len(sizes)), *cells])
     remarks = [f"{ROWS_MEASURED} questions of each run or audit are tokenised, the rest is taken to be like them"]
-    for model in models:
-        if model.key not in keys:
-            remarks.append(f"{model.key}: tokens are not known, since its tokenizer is not on this machine")
+    for key in backends:
+        if key not in keys:
+            remarks.append(f"{key}: tokens are not known, since its tokenizer is not on this machine")
     return "\n".join([markdown_of(lines), "", *(f"- {remark}" for remark in remarks)])
 
 

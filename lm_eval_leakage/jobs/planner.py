@@ -11,7 +11,7 @@ from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.plan_sources import PlanSources
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step
 from lm_eval_leakage.jobs.task_plan import TaskPlan
-from lm_eval_leakage.jobs.units import Room, Unit
+from lm_eval_leakage.jobs.units import Role, Unit
 
 TASK_PLANS_KEPT = 8
 
@@ -25,13 +25,13 @@ class Planner:
     def __init__(
         self, prepared: CheckedPlan, tasks: LoadedTasks, early: Collection[tuple[str, str]] = frozenset()
     ) -> None:
-        self.plan, self._sources = prepared.plan, PlanSources(prepared, tasks, early)
+        self._sources = PlanSources(prepared, tasks, early)
         self._task_plan = lru_cache(TASK_PLANS_KEPT)(partial(TaskPlan, self._sources))
 
     @property
     def counted(self) -> list[str]:
         """The keys of the models whose tokenizers are on this machine."""
-        return [model.key for model in self.plan.asked_models if self._sources.tokenizer(model.key) is not None]
+        return [key for key in self._sources.models if self._sources.tokenizer(key) is not None]
 
     def step(self, unit: Unit, places: Sequence[Path] = ()) -> Step:
         """Return what is to be done for a unit.
@@ -49,14 +49,12 @@ class Planner:
         """
         if step.work is None:
             raise ValueError(f"{unit.id} is {step.status}; only a unit to run has work for a model")
-        plan = self.plan
         return ReadyUnit(
             unit,
             place,
-            plan.model(unit.model),
-            self._sources.identity(unit.model),
-            plan.include_paths,
-            plan.imports,
+            self._sources.who[unit.model],
+            self._sources.include_paths,
+            self._sources.imports,
             step,
             step.work,
         )
@@ -64,7 +62,7 @@ class Planner:
     def _planned_with(self, unit: Unit) -> str:
         """Return the model with whose questions a unit is planned. The reference of several models is asked all that
         any of them is asked."""
-        models = [model.key for model in self.plan.models]
-        if unit.room is not Room.REFERENCE and unit.model in models:
+        models = self._sources.checked
+        if unit.role is not Role.REFERENCE and unit.model in models:
             return unit.model
         return next((key for key in models if (key, unit.task) not in self._sources.early), models[0])

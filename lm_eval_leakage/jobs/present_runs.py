@@ -41,7 +41,7 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.task_runs import TaskRun, choose_runs
 
 Identity = Mapping[str, str]
-Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
+NamesByKind = Mapping[str, frozenset[str]]  # of questions or detectors, by RUN or the suffix of an audit
 
 
 def _names(kind: str, row: PlacedRow) -> list[str]:
@@ -59,15 +59,16 @@ def _names(kind: str, row: PlacedRow) -> list[str]:
 class PresentRun:
     """A run that is complete.
 
+    names: of the questions that it answered
     data: digests of all rows of its tasks; empty for runs of others
     detectors: by which its audits judged, by suffix
     questions: those whose data rows it does not record, as its prompts word them
     """
 
-    asked: Asked
+    names: NamesByKind
     data: Mapping[str, str]
     files: tuple[Path, ...]
-    detectors: Asked
+    detectors: NamesByKind
     questions: tuple[Question, ...] = ()
 
     def is_of(self, kind: str, rows: Sequence[PlacedRow], loaded: LoadedTask) -> bool:
@@ -77,7 +78,7 @@ class PresentRun:
         if not rows or any(self.data.get(name) != loaded.digest(name) for name in {row.task for row in rows}):
             return False
         names = [_names(kind, row) for row in rows]
-        return {first for first, *_ in names} <= self.asked.get(kind, frozenset()) <= {*chain.from_iterable(names)}
+        return {first for first, *_ in names} <= self.names.get(kind, frozenset()) <= {*chain.from_iterable(names)}
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,8 @@ class PresentRuns:
         )
 
         def with_names(run: PresentRun) -> PresentRun:
-            names = {name for question in run.questions if (name := index.find(question.stem, question.options))}
-            return replace(run, asked={**run.asked, RUN: run.asked[RUN] | names})
+            names = [index.find(question.stem, question.options) for question in run.questions]
+            return replace(run, names={**run.names, RUN: run.names[RUN].union(filter(None, names))})
 
         return replace(self, runs=tuple(map(with_names, self.runs)))
 
@@ -125,25 +126,28 @@ class PresentRuns:
         A verdict is adjusted for those of other benchmarks, too.
         """
         names = {name for row in rows for name in _names(kind, row)}
-        runs = [run for run in self.runs if kind in run.asked and (kind != RUN or names & run.asked[RUN])]
-        return tuple(file for run in runs for file in run.files)
+        files: list[Path] = []
+        for run in self.runs:
+            if kind in run.names and (kind != RUN or names & run.names[RUN]):
+                files += run.files
+        return tuple(files)
 
     def exact(self, kind: str, rows: Sequence[PlacedRow], loaded: LoadedTask) -> tuple[Path, ...]:
         """Return the files of the newest run that asked exactly these rows as the task asks; empty for none."""
         return next((run.files for run in reversed(self.runs) if run.is_of(kind, rows, loaded)), ())
 
-    def asked(self, kind: str, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
-        """Return those of the rows that were asked."""
-        names = frozenset[str]().union(*(run.asked.get(kind, ()) for run in self.runs))
+    def present(self, kind: str, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
+        """Return those of the rows that a run or audit of this kind has."""
+        names = frozenset[str]().union(*(run.names.get(kind, ()) for run in self.runs))
         return [row for row in rows if not names.isdisjoint(_names(kind, row))]
 
     def has_all(self, kind: str, rows: Sequence[PlacedRow]) -> bool:
-        return bool(rows) and len(self.asked(kind, rows)) == len(rows)
+        return bool(rows) and len(self.present(kind, rows)) == len(rows)
 
     def among(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
         """Return the rows that were answered and audited; if there are none, those that were either; else none."""
-        answered = self.asked(RUN, rows)
-        return self.asked(FIRST_AUDIT, answered) or answered or self.asked(FIRST_AUDIT, rows)
+        answered = self.present(RUN, rows)
+        return self.present(FIRST_AUDIT, answered) or answered or self.present(FIRST_AUDIT, rows)
 
 
 def name_among_runs(who: NamedModel) -> str:
@@ -171,10 +175,15 @@ def present_runs(
         return PresentRuns()
     identity, key = who.identity, sanitized(name_among_runs(who))
     model_run = run_of(who)
-    plain = {run.results_file: contradiction(run, model_run) for run in runs if not run.identity and run.key == key}
+    without_identity = [run for run in runs if not run.identity]
+    plain = {run.results_file: contradiction(run, model_run) for run in without_identity if run.key == key}
     unknown = [run for run in runs if plain.get(run.results_file) == ""]
-    same = [run for run in runs if is_same(run.identity, identity) or (by_name and run in unknown)]
-    others = [run for run in runs if run.identity and run not in same and sanitized(run.named) == key]
+    same, others = list[Run](), list[Run]()
+    for run in runs:
+        if is_same(run.identity, identity) or (by_name and run in unknown):
+            same.append(run)
+        elif run.identity and sanitized(run.named) == key:
+            others.append(run)
     differences = [*(identity_differences(run.identity, identity) for run in others), *plain.values()]
     reasons = dict.fromkeys(filter(None, differences))
     return PresentRuns(_present(same, problems, needs_control), tuple(reasons), len(unknown))
@@ -233,7 +242,7 @@ def _answered(run: Run, problems: list[Problem]) -> list[tuple[TaskRun, Annotate
     return answered
 
 
-def _audited(run: Run, needs_control: bool) -> tuple[Asked, Asked]:
+def _audited(run: Run, needs_control: bool) -> tuple[NamesByKind, NamesByKind]:
     """Return names of the questions that were asked, and detectors.
 
     Nothing is returned if lines are missing: then the audit is run again.
@@ -243,13 +252,14 @@ def _audited(run: Run, needs_control: bool) -> tuple[Asked, Asked]:
     by_suffix: dict[str, list[AuditLine]] = defaultdict(list)
     for task, line in [] if any(problem.incomplete for problem in lost) else lines:
         by_suffix[(split_name(task) or ("", task))[1]].append(line)
-    kept = {
-        name: audit for name, audit in by_suffix.items() if name != FIRST_AUDIT or _says_enough(audit, needs_control)
-    }
-    return {
-        suffix: frozenset(name for line in audit for name in (line.question, content_of(line.doc)[1]) if name)
-        for suffix, audit in kept.items()
-    }, {suffix: frozenset(without_reference(line.detector) for line in audit) for suffix, audit in kept.items()}
+    names, detectors = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
+    for suffix, audit in by_suffix.items():
+        if suffix == FIRST_AUDIT and not _says_enough(audit, needs_control):
+            continue
+        every = [name for line in audit for name in (line.question, content_of(line.doc)[1])]
+        names[suffix] = frozenset(filter(None, every))
+        detectors[suffix] = frozenset(without_reference(line.detector) for line in audit)
+    return names, detectors
 
 
 def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:

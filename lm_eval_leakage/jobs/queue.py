@@ -39,7 +39,7 @@ class Queue:
         whose worker is killed again and again, for want of memory for example, may be the reason.
         """
         n_tried = Counter(attempt.unit for attempt in self.attempts)
-        n_failed = Counter(attempt.unit for attempt in self.attempts if not attempt.ok and not attempt.lost)
+        n_failed = Counter(attempt.unit for attempt in self.attempts if attempt.failed_by_itself)
         units = []
         for unit in self.left:
             is_given_up = n_failed[unit] > self.retries or n_tried[unit] >= self.retries + FURTHER_LOSSES
@@ -62,14 +62,15 @@ def read_queue(folder: CampaignFolder, retries: int, model: str | None = None) -
     held = held_claims(folder.path / CLAIMS)
     attempts = folder.attempts(earlier=False)
     left = folder.left(folder.ready_files(model))
-    claims = {unit: claim for unit in left if (claim := held.get(_slug(unit))) is not None}
+    slugs = {unit: _slug(unit.id) for unit in left}
+    claims = {unit: held[slug] for unit, slug in slugs.items() if slug in held}
     return Queue(tuple(left), claims, tuple(attempts), retries)
 
 
 def claim_next(folder: CampaignFolder, retries: int, model: str, worker: str) -> tuple[Unit, Claim] | None:
     """Return the next unit of a model, which from now on this worker has; None if none is left to claim."""
     for unit in read_queue(folder, retries, model).open:
-        claim = next_claim(folder.path / CLAIMS, _slug(unit), worker)
+        claim = next_claim(folder.path / CLAIMS, _slug(unit.id), worker)
         if claim is None:
             continue
         if not folder.done(unit):
@@ -87,6 +88,6 @@ def record_loss(folder: CampaignFolder, unit: Unit, claim: Claim, error: str, *,
         folder.record(lost_attempt(unit, claim.worker, error, claim.seconds, lost=lost))
 
 
-def _slug(unit: Unit) -> str:
+def _slug(unit_id: str) -> str:
     """Return how the names of the files of a unit's claims begin."""
-    return unit.id.replace("/", BETWEEN)
+    return unit_id.replace("/", BETWEEN)

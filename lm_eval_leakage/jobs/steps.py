@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.costs import RunSize
-from lm_eval_leakage.jobs.plan import PlanModel
 from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.records import StrEnum
 
+if TYPE_CHECKING:
+    from lm_eval_leakage.harness.named_model import NamedModel
+
 OF_DRIVER = ("size",)  # fields of `UnitWork` that are not written
+IN_MEMORY = "loaded"  # likewise, of a model
 
 
 class StepStatus(StrEnum):
@@ -98,15 +101,13 @@ class ReadyUnit:
     """A unit that a worker can run, from its file alone.
 
     place: in the order of the plan
-    model: with the name of its folder, by which its units are known
-    identity: of the model, as far as the driver sees its files
+    who: its model
     include_paths, imports: as the plan names them
     """
 
     unit: Unit
     place: int
-    model: PlanModel
-    identity: Mapping[str, str]
+    who: NamedModel
     include_paths: Sequence[str]
     imports: Sequence[str]
     step: Step
@@ -128,7 +129,7 @@ class ReadyUnit:
         record = {
             **vars(self),
             "unit": self.unit.id,
-            "model": self.model.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+            "who": {name: value for name, value in vars(self.who).items() if name != IN_MEMORY},
             "step": self.step.as_record,
             "work": work,
         }
@@ -140,13 +141,14 @@ class ReadyUnit:
 
         Raises FileNotFoundError if there is none any more, and ValueError for a file that the driver did not write.
         """
+        from lm_eval_leakage.harness.named_model import NamedModel  # late: imports lm_eval
+
         text = file.read_text(encoding="utf-8")
         try:
             record = json.loads(text)
             unit = Unit.of_id(record["unit"])
-            model = PlanModel.model_validate(record["model"]).kept_as(unit.model)
-            step, work = Step.of(record["step"]), UnitWork(**record["work"])
-            return cls(**{**record, "unit": unit, "model": model, "step": step, "work": work})
+            who, step, work = NamedModel(**record["who"]), Step.of(record["step"]), UnitWork(**record["work"])
+            return cls(**{**record, "unit": unit, "who": who, "step": step, "work": work})
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{file} is not as the driver wrote it ({error!r}); start the same command again"

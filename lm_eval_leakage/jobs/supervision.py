@@ -146,13 +146,9 @@ class _Supervisor:
         while len(engine.workers) < engine.most:
             n_workers = Counter(engine.workers.values())
             n_without = Counter(model for name, model in engine.workers.items() if name not in holders)
-            free = [
-                model
-                for model in models
-                if n_waiting[model] > n_without[model]
-                and n_workers[model] < engine.most_of(model)
-                and engine.has_room(model)
-            ]
+            wanted = [model for model in models if n_waiting[model] > n_without[model]]
+            allowed = [model for model in wanted if n_workers[model] < engine.most_of(model)]
+            free = [model for model in allowed if engine.has_room(model)]
             if not free:
                 return
             model = min(free, key=n_workers.__getitem__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import sys
@@ -10,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -26,11 +27,12 @@ from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.claims import Claim
-from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, now, read_json
+from lm_eval_leakage.jobs.folder import STEP, UNIT_FILE, Attempt, CampaignFolder, now, read_json
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
-from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, facts_of, is_same_model, refuse_another
+from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, is_same_model, refuse_another, versions
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step
 from lm_eval_leakage.jobs.units import Unit
+from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.results.formatting import count, duration
 from lm_eval_leakage.texts import in_one_sentence
 
@@ -93,7 +95,7 @@ class OnScreen:
         """
         place = [other.unit for other in left].index(ready.unit)
         step = ready.step
-        self.say(f"\n[{place + 1}/{len(left)}] {step.task}: {step.what}, {ready.model.who.name}")
+        self.say(f"\n[{place + 1}/{len(left)}] {step.task}: {step.what}, {ready.who.name}")
         is_of_orders = ready.unit.kind == FIRST_AUDIT  # other runs have too few requests to estimate from
         n_later = sum(later.step.n_tokens for later in left[place + 1 :]) if is_of_orders else 0
         time_left = TimeLeft(ready.work.n_characters, partial(self._tell, step, n_later))
@@ -153,7 +155,7 @@ class UnitRunner(ExitStack):
             attempt = Attempt(unit, error is None, seconds, counter.n, n_tokens, error, False, self._worker, now())
             if result is not None:
                 ready, work = result
-                self._folder.complete(unit, work, facts_of(attempt, ready, work))
+                self._folder.complete(unit, work, _facts_of(attempt, ready.step, work))
             self._folder.record(attempt)
             logger.info("%s: %s after %.1f seconds", unit.id, error or "done", seconds)
 
@@ -196,7 +198,7 @@ class UnitRunner(ExitStack):
     def _evaluated(self, ready: ReadyUnit, counter: _RequestCounter) -> Path:
         """Return the folder of what a model has answered."""
         loaded, work = self._task_of(ready), self._folder.begin(ready.unit, ready.digest)
-        who = ready.model.holding(self._held).who
+        who = replace(ready.who, loaded=self._held)
         if self._kept is None:
             refuse_another(self._folder, self._model_key, who.identity)
             self._kept = self.enter_context(one_loaded_model(self._held))
@@ -227,7 +229,7 @@ class UnitRunner(ExitStack):
         is asked again."""
         for work in self._folder.complete_works(ready.unit, ready.digest):
             identity = read_json(work / UNIT_FILE).get(IDENTITY_OF_UNIT) or {}
-            if is_same_model(identity, ready.model.holding(self._held).who.identity):
+            if is_same_model(identity, replace(ready.who, loaded=self._held).identity):
                 return self._folder.publish(ready.unit, work)
         return False
 
@@ -261,3 +263,17 @@ class _RequestCounter:
         except Exception:  # a tokenizer's own code may raise anything; the estimate is for the user's eyes
             tokens = read // 4
         return round(self.n_characters * tokens / read)
+
+
+def _facts_of(attempt: Attempt, step: Step, work: Path) -> dict[str, Any]:
+    """Return what a complete unit records of itself: its attempt, what it was to do, its model, its worker's versions.
+
+    work: the unit's folder
+    """
+    results: dict[str, Any] = next((json.loads(file.read_bytes()) for file in work.rglob("results_*.json")), {})
+    return {
+        "attempt": attempt.as_record,
+        STEP: step.as_record,
+        IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
+        "versions": versions(),
+    }

@@ -11,15 +11,16 @@ import yaml
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.jobs.checked_plan import CheckedPlan
+from lm_eval_leakage.jobs.checked_plan import CheckedPlan, units_of
+from lm_eval_leakage.jobs.conclusion import conclude
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
 from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
-from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, texts_of
-from lm_eval_leakage.jobs.plan import Plan, check_plan, plan_as_yaml
+from lm_eval_leakage.jobs.outcome import CheckOutcome, texts_of
+from lm_eval_leakage.jobs.plan import Plan, plan_as_yaml
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.planner import Planner
 from lm_eval_leakage.jobs.supervision import carry_out
-from lm_eval_leakage.jobs.units import units_of
 from tests.checking.conftest import questions, written
 
 QUIZZES = ("quiz", "riddle")

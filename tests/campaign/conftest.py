@@ -13,7 +13,7 @@ from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from tests.campaign.campaigns import model, settings_in
 from tests.checking.conftest import GivenTasksOnly, without_environment
 

@@ -48,7 +48,7 @@ def test_a_reference_is_audited_once_for_all_models_and_unseen_questions_by_each
         *(f"runs/{name}/trivia/{kind}" for name in ("a", "b") for kind in (PERM, "run")),
         *(f"unseen/{name}/trivia/unseen-{PERM}" for name in ("a", "b")),
     ]
-    tokens = outcome.folder.step_of(Unit("a", "trivia", "unseen-leakage_tokens"))
+    tokens = outcome.folder.step_of(Unit.of("a", "trivia", "unseen-leakage_tokens"))
     assert (tokens.status, "next-token distribution" in tokens.note) == (StepStatus.NOT_POSSIBLE, True)
 
 
@@ -60,7 +60,7 @@ def test_given_runs_are_used_by_each_model_and_nothing_is_asked(
     again = here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again"))
     assert n_requests(tmp_path) == n_asked
     assert again.verdicts == first.verdicts
-    assert {again.folder.step_of(Unit(name, "trivia", PERM)).status for name in ("a", "b")} == {StepStatus.THERE}
+    assert {again.folder.step_of(Unit.of(name, "trivia", PERM)).status for name in ("a", "b")} == {StepStatus.THERE}
     once_more = here(several, runs=[str(tmp_path / "out" / "runs")], output_path=str(tmp_path / "again"))
     assert once_more.n_done == 4
 
@@ -71,7 +71,7 @@ def test_an_audit_whose_log_lost_lines_is_asked_again_from_its_kept_answers(
     first = here(several)
     assert [(verdict.verdict, verdict.look) for verdict in first.verdicts] == [("inconclusive", 1)] * 2
     n_asked = n_requests(tmp_path)
-    (log,) = first.folder.run_of(Unit("a", "trivia", PERM)).rglob("samples_*.jsonl")
+    (log,) = first.folder.run_of(Unit.of("a", "trivia", PERM)).rglob("samples_*.jsonl")
     lines_kept = log.read_text().splitlines(keepends=True)[:25]  # of 60; 25 questions would be enough for a verdict
     log.write_text("".join(lines_kept))
     again = here(several, fail_on="evidence")

@@ -16,12 +16,13 @@ import pytest
 
 from lm_eval_leakage.files import clock_of
 from lm_eval_leakage.jobs import claims
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.claims import held_claims, next_claim
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.supervision import carry_out
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.jobs.worker import work
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.campaigns import plan_for, prepared_folder
@@ -29,7 +30,7 @@ from tests.campaign.scripted_model import ASKED, ScriptedModel, lines
 from tests.faults.children import KILLED, child
 from tests.waiting import wait_for
 
-UNIT = Unit("a", "quiz", "leakage_perm")
+UNIT = Unit.of("a", "quiz", "leakage_perm")
 AT, LATER = "Which of 0-7", "Which of 1-7"
 
 
@@ -61,8 +62,8 @@ def test_a_unit_is_free_again_when_its_claim_has_ended_and_not_before(tmp_path: 
     assert not first.end()
     second = next_claim(tmp_path, "u", "other")
     assert second is not None
-    assert (second.number, second.worker) == (2, "other")
-    assert held_claims(tmp_path) == {"u": second, "u.1": claims.Claim(tmp_path, "u.1", 1)}
+    assert (second.file.name, second.worker) == ("u.2", "other")
+    assert held_claims(tmp_path) == {"u": second, "u.1": claims.Claim(tmp_path / "u.1.1")}
 
 
 def test_a_claim_is_lost_if_its_process_has_ended(tmp_path: Path) -> None:

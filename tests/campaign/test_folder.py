@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.manifest import changed_files, digests_now
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.units import Unit
 from lm_eval_leakage.texts import as_json
 from tests.campaign.campaigns import small_plan
 
 UNITS = units_of(small_plan(models=[{"name": "a"}, {"name": "b"}], tasks="t,u", accuracy=False))
-ONE, OTHER = Unit("a", "t", "run"), Unit("a", "t", "leakage_perm")
+ONE, OTHER = Unit.of("a", "t", "run"), Unit.of("a", "t", "leakage_perm")
 
 
 def attempt(unit: Unit, second: int = 0, *, ok: bool = False, lost: bool = False, worker: str = "w") -> Attempt:

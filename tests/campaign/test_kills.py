@@ -21,7 +21,7 @@ from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.scripted_model import ASKED, LOADED, lines
 from tests.campaign.test_driver import Run, model, rows

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.driver import run_plan
 from lm_eval_leakage.jobs.engines import engine_of, usual_engine
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import differences
 from lm_eval_leakage.jobs.outcome import CheckOutcome
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.steps import StepStatus
-from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.campaigns import small_plan as plan
 
 CHAT = {"name": "chat", "model": "openai-chat-completions", "model_args": "model=m,tokenizer=none"}

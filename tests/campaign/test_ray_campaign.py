@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.queue import Queue
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 from lm_eval_leakage.jobs.supervision import carry_out
-from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.campaigns import benchmark, in_one_process, numbers, plan_for, prepared_folder
 from tests.campaign.ray_nodes import a_cluster
 from tests.checking.conftest import without_environment

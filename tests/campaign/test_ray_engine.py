@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
 from lm_eval_leakage.jobs.queue import Queue
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 from lm_eval_leakage.jobs.supervision import carry_out
-from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.ray_nodes import a_cluster
 from tests.campaign.unloaded_runner import LOADED, UnloadedRunner, a_plan, made_ready, workers_made
 from tests.waiting import a_process, wait_for

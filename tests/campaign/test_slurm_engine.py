@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs import slurm_engine
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.engines import JobEngine, engine_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
@@ -17,7 +18,6 @@ from lm_eval_leakage.jobs.queue import claim_next
 from lm_eval_leakage.jobs.slurm_engine import SlurmEngine
 from lm_eval_leakage.jobs.slurm_jobs import THIS_MACHINE, SlurmJob
 from lm_eval_leakage.jobs.supervision import carry_out
-from lm_eval_leakage.jobs.units import units_of
 from tests.campaign.campaigns import small_plan
 from tests.campaign.unloaded_runner import a_plan, made_ready
 

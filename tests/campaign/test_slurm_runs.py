@@ -10,13 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.queue import Queue
 from lm_eval_leakage.jobs.slurm_jobs import CONTROLLER
 from lm_eval_leakage.jobs.supervision import carry_out
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.units import Unit
 from tests.campaign.campaigns import benchmark, in_one_process, numbers, plan_for, prepared_folder
 from tests.checking.conftest import without_environment
 from tests.faults.children import KILLED, child

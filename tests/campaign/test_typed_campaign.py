@@ -32,7 +32,7 @@ def test_a_unit_that_fails_is_reported_with_its_log_and_the_rest_is_done(
     assert not has_traceback(ended), ended.output
     assert ended.code == 2
     assert "3 of 4 units are done" in ended.output
-    place = CampaignFolder(out).log_of(Unit("a", "riddle", "run"))
+    place = CampaignFolder(out).log_of(Unit.of("a", "riddle", "run"))
     assert f"failed: a/riddle/run: RuntimeError: cannot answer Which of 1-3 (log: {place})" in ended.output
     assert "cannot answer Which of 1-3" in place.read_text()
     assert {file.suffix for file in out.glob("leaderboard.*")} == {".html", ".json", ".csv", ".md"}

@@ -8,11 +8,12 @@ import signal
 import time
 from pathlib import Path
 
+from lm_eval_leakage.jobs.checked_plan import units_of
 from lm_eval_leakage.jobs.claims import Claim
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan, PlanModel
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step, UnitWork
-from lm_eval_leakage.jobs.units import Unit, units_of
+from lm_eval_leakage.jobs.units import Unit
 
 LOADED = "loaded"  # folder with a file for each worker that was made
 
@@ -68,7 +69,7 @@ def made_ready(plan: Plan, folder: CampaignFolder) -> list[Unit]:
     """Write the files of all units of a plan; return the units in their order."""
     units = units_of(plan)
     folder.make_ready(
-        ReadyUnit(unit, place, plan.model(unit.model), {}, (), (), Step(unit.task, "run"), UnitWork("t", {}, {}, {}))
+        ReadyUnit(unit, place, plan.model(unit.model).who, (), (), Step(unit.task, "run"), UnitWork("t", {}, {}, {}))
         for place, unit in enumerate(units)
         if not folder.done(unit)
     )

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.design import ORDERS_WITHIN
-from lm_eval_leakage.jobs.plan import as_command, check_plan
+from lm_eval_leakage.jobs.plan import as_command
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.results.data_verdict import MARGIN, usually_found, usually_needed
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, Basis, VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written

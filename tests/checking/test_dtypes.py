@@ -7,7 +7,8 @@ import json
 import pytest
 
 from lm_eval_leakage.jobs.dtypes import with_dtypes
-from lm_eval_leakage.jobs.plan import as_settings, check_plan
+from lm_eval_leakage.jobs.plan import as_settings
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.scoring import dtypes
 
 CHOSEN = {

@@ -10,7 +10,7 @@ import pytest
 
 from lm_eval_leakage.harness.own_benchmark import name_from_file, names_from_files
 from lm_eval_leakage.jobs.driver import run_plan
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 from tests.written_tasks import LETTERED, write_task

@@ -53,7 +53,7 @@ def test_a_check_that_is_killed_again_and_again_continues(
 def test_a_draw_that_a_kill_left_complete_and_unpublished_does_not_pass_for_another(tmp_path: Path) -> None:
     file = written(tmp_path, questions(N))
     checked(tmp_path, file, questions=25)
-    left = Unit("m", "quiz", "leakage_perm")
+    left = Unit.of("m", "quiz", "leakage_perm")
     folder = CampaignFolder(tmp_path / "out")
     folder.work_of(left).mkdir(parents=True, exist_ok=True)
     folder.run_of(left).rename(folder.work_of(left) / "1")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.harness.named_model import NamedModel
-from lm_eval_leakage.jobs.outcome import LOOKS, TaskFindings, at_their_looks, ends_first_stage, read_looks
+from lm_eval_leakage.jobs.findings import LOOKS, TaskFindings, at_their_looks, ends_first_stage, read_looks
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.provenance import Provenance
 from lm_eval_leakage.results.verdict import VerdictWord

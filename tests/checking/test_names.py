@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs import outcome as outcomes
+from lm_eval_leakage.jobs import conclusion
 from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions
@@ -221,7 +221,7 @@ def test_a_name_without_a_verdict_or_a_reason_is_a_fault_and_no_pass(
     tmp_path: Path, tasks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        outcomes,
+        conclusion,
         "at_their_looks",
         lambda annotations, folder, keep: [annotation.with_rows(()) for annotation in annotations],
     )

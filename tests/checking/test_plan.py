@@ -11,14 +11,8 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.cli.check import add_check_arguments
-from lm_eval_leakage.jobs.plan import (
-    MODEL_FIELDS,
-    SETTING_NAMES,
-    PlanModel,
-    as_command,
-    check_plan,
-    plan_as_yaml,
-)
+from lm_eval_leakage.jobs.plan import MODEL_FIELDS, SETTING_NAMES, PlanModel, as_command, plan_as_yaml
+from lm_eval_leakage.jobs.plan_reading import check_plan
 
 HERE = {"model": "hf", "model_args": "pretrained=m,dtype=bfloat16", "tasks": ["mmlu,arc_easy", "piqa"]}
 MANY: dict[str, Any] = {"models": [{"name": "a", "model_args": "pretrained=m"}], "tasks": ["mmlu"]}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.check import check
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.logs.run import same_weights
 from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.driver import run_plan
-from lm_eval_leakage.jobs.plan import check_plan
+from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.steps import StepStatus
 from lm_eval_leakage.results.annotate import annotate
 from tests.checking.conftest import NamedFake, OptionOrders, questions, statuses, written

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.drawing import FEWEST_DRAWN, FIRST_PART, STAGED_FROM
-from lm_eval_leakage.jobs.outcome import CheckOutcome, read_looks
+from lm_eval_leakage.jobs.findings import read_looks
+from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.results.verdict import VerdictWord
 from lm_eval_leakage.results.verdict_record import VERDICTS, CheckedTask
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
