@@ -22,7 +22,7 @@ READING = {
     "[--alias OTHER=MODEL]...": "treat the model name OTHER as MODEL, where runs of one model name it differently",
     "[--detector ID]": "id of the detector whose flags count, such as max_order:orders=12 (default: max_order, else "
     "the first)",
-    "[--reference FOLDER]...": "runs of other models, whose answers tell how difficult a question is (for the gap "
+    "[--reference FOLDER]...": "runs of other models, whose answers show how difficult a question is (for the gap "
     "within strata)",
 }
 ANNOTATE = READING | {

@@ -32,7 +32,7 @@ def ls_arguments(parser: argparse.ArgumentParser) -> None:
     orders = parser.add_argument_group("are the published orders random? (from the questions alone; also of files)")
     add_options(orders, {"[--orders]": "test whether they are"} | FIELDS)
     documented = (
-        "what the builder says about the orders (random, sealed or written), and where; shown beside the tests"
+        "what the author documents about the orders (random, sealed or written), and where; shown beside the tests"
     )
     orders.add_argument("--documented", nargs=2, metavar=("STATUS", "SOURCE"), help=documented)
 

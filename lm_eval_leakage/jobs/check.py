@@ -78,7 +78,7 @@ def _check_loaded(lm: Any, given: dict[str, Any], config: str | Path | None, say
         model = model.model_copy(update={"model_args": named_as_loaded(lm, backend, model.model_args)})
         held = plan.changed(models=(model.holding(lm),), quiet=say is None)
         if not held.is_here:
-            raise ValueError("a loaded model is asked in this process; leave out engine and workers")
+            raise ValueError("a loaded model runs in this process; leave out engine and workers")
         with random_numbers_kept():
             return run_plan(held, say=say or silent)
     except (Exception, SystemExit) as error:

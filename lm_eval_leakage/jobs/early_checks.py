@@ -83,7 +83,7 @@ def _refuse_own_reference(plan: Plan) -> None:
                 arguments = ",".join(f"{name}={value}" for name, value in reference.model_args.items())
                 raise ValueError(
                     f"reference is {arguments!r}, which is the model{f' {model.name!r}' if model.name else ''} "
-                    "itself, however it is asked; name another model, or a folder with its audits"
+                    "itself, whatever its arguments; name another model, or a folder with its audits"
                 )
 
 

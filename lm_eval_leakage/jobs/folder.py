@@ -189,7 +189,7 @@ class CampaignFolder:
         works = []
         for file in self.work_of(unit).glob(f"*/{UNIT_FILE}"):
             digest_file = file.with_name(ASKED)
-            if digest_file.is_file() and asked.read_text() == digest:
+            if digest_file.is_file() and digest_file.read_text() == digest:
                 works.append(file.parent)
         return works
 

@@ -240,7 +240,7 @@ class Plan(BaseModel):
         if self.accuracy is False and not self.audits:
             raise ValueError("audits is empty and accuracy is false, so that there is nothing to do; name an audit")
         self._fits_files()
-        for name, what in (("unseen", "questions of the same kind"), ("orders", "what the builder documents")):
+        for name, what in (("unseen", "questions of the same kind"), ("orders", "what the author documents")):
             if getattr(self, name) is not None and len(self.tasks) != 1:
                 raise ValueError(f"{name} is for one benchmark, {what}; name one task with --{name}")
         if self.is_here and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -273,7 +273,7 @@ class Plan(BaseModel):
         if given or "orders" in self.metadata:
             raise ValueError(
                 f"budget is {self.budget:,} requests, for which questions and their orders are chosen, and nothing "
-                f"else is asked; leave out {given[0] if given else 'the orders in metadata'}, or the budget"
+                f"else is run; leave out {given[0] if given else 'the orders in metadata'}, or the budget"
             )
 
     def _fits_workers(self) -> None:

@@ -126,7 +126,7 @@ def refuse_above_limit(limit: int | None, questions: int | str, steps: Steps) ->
     n_tokens = sum(step.work.n_tokens for step in steps.values() if step.work)
     if limit is not None and n_tokens > limit:
         raise ValueError(
-            f"max_tokens_asked is {count(limit)}, but what is left to be asked has about {about(n_tokens)} "
+            f"max_tokens_asked is {count(limit)}, but the requests that are left have about {about(n_tokens)} "
             f"tokens; raise it, lower questions (now {questions}), or leave out tasks or audits"
         )
 

@@ -44,7 +44,7 @@ IN_WORDS = {
 }
 ACCURACY_TAKES_LONG = "its accuracy takes generation, long without an accelerator; `accuracy: true` in a plan runs it"
 NO_VERDICT_BY_ORDERS = "the option orders of the benchmark have no verdict"
-NOT_ALIKE = "the benchmark's own prompt is not one in which other questions can be asked"
+NOT_ALIKE = "other questions cannot be put into the benchmark's own prompt"
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class TaskPlan:
         samples = samples_of(rows)
         size = self.sources.size(loaded, samples, unit.model)
         if not size.n_requests:
-            reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
+            reason, _ = (size.untestable.most_common(1) or [("its questions cannot be scored", 0)])[0]
             return self._step(unit, len(rows), StepStatus.NOT_POSSIBLE, reason)
         is_drawn = len(self.rows.chosen) < len(self.rows.population) and unit.role is not Role.UNSEEN
         n_read = size.n_read(self.sources.who[unit.model].model)

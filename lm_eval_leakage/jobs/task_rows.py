@@ -37,7 +37,7 @@ from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
 HOW_ORDERS_ARE_ASKED = frozenset({"layouts", "orders"})  # keys of `metadata`: who gives one has the last word
-NO_NAMES = "its questions have options, whose orders are asked"
+NO_NAMES = "its questions have options, whose orders are scored"
 
 
 class TaskRows:

@@ -61,7 +61,7 @@ def _of_row(
 
 
 OF_RUN: Sequence[Column[Row]] = (
-    MODEL := _of_row("model", "model", TEXT, "The model, with its revision where one was asked for", record="model"),
+    MODEL := _of_row("model", "model", TEXT, "The model, with its revision where one was requested", record="model"),
     TASK := _of_row("task", "task", TEXT, "A group, a task, or a subject of a task as task/subject"),
     Column(
         "",

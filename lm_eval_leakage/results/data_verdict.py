@@ -6,7 +6,7 @@ sealed benchmark, whose key draws each order by itself.
 What is tested, and on which questions, follows from the status of the published orders (`null_status`):
 
 - drawn or sealed: T (`stats.order_sum`) on all questions. Its null hypothesis is exact, whatever the model knows.
-  Where a draw rests on what the builder documents and another model is given as reference, T is computed from the
+  Where a draw rests on what the author documents and another model is given as reference, T is computed from the
   scores minus the reference's: as exact if the orders were drawn, and no false alarm where both models prefer them.
 - otherwise, with another model as reference: T on standardised scores minus the reference's, on the questions without
   a guard. Null hypothesis: without memory, both models have the same preferences for natural orders, up to
@@ -79,13 +79,13 @@ TOLERANCES: Mapping[str, float] = {
 }  # measured on clean models: docs/validity.md
 ONE_PLACE = (
     "the right option stands in one place in all questions without a natural order, and no other order keeps it "
-    "there, as with two options; the verdict can be told only if the builder documents that the orders were drawn at "
+    "there, as with two options; there is a verdict only if the author documents that the orders were drawn at "
     "random"
 )
 PATTERN_ALONE = (
     "the published orders follow a pattern of the options' length or likeness, more than on any benchmark where the "
     "controls were tried, so that a model may prefer them without having seen them; questions of the same kind that "
-    "it cannot have seen (`check --unseen FILE`) would tell how much"
+    "it cannot have seen (`check --unseen FILE`) would show how much"
 )
 USUAL_DEVIATION = 1.22  # of the difference of two standardised scores: median of 367 cases in docs/clean_cases.csv
 USUAL_QUESTIONS = 200

@@ -96,7 +96,7 @@ def _no_accuracy(row: Row) -> str:
     if not row.accuracy:
         return "it has no accuracy, and the format is one of scores"
     is_known = row.metric.partition(",")[0] in ACCURACIES
-    return "" if is_known else f"{row.metric} is not an accuracy, so that nobody knows which values are good"
+    return "" if is_known else f"{row.metric} is not an accuracy, so it is not known which values are good"
 
 
 # ---------------------------------------------------------------------- Every Eval Ever

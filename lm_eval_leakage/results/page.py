@@ -28,7 +28,7 @@ N_DRAWN = 8  # benchmarks of a model whose ranks and margins are drawn
 N_UNFOLDED = 8  # verdicts that are shown at once; the others are folded
 # Columns of verdicts of earlier checks (`jobs`), which the page shows apart
 EARLIER: Sequence[Column[Any]] = (
-    Column("told at", TEXT, attrgetter("time")),
+    Column("concluded at", TEXT, attrgetter("time")),
     Column("model", TEXT, attrgetter("model")),
     Column("task", TEXT, attrgetter("task")),
     Column("verdict", TEXT, lambda verdict: word_with_aim(verdict.verdict, verdict.detect)),

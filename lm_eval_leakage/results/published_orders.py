@@ -65,7 +65,9 @@ class Documented:
         if self.says not in DOCUMENTED:
             raise ValueError(f"the documented status is {self.says!r}; choose one of: {', '.join(DOCUMENTED)}")
         if not self.source.strip():
-            raise ValueError("the documented status has no source; name where the builder says so, such as a section")
+            raise ValueError(
+                "the documented status has no source; name where the author documents it, such as a section"
+            )
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class NullStatus:
     """The status of published orders.
 
     reason: the status and what it rests on, in a sentence or two
-    contradicted: whether the tests contradict what the builder documents
+    contradicted: whether the tests contradict what the author documents
     """
 
     status: OrderStatus
@@ -93,7 +95,7 @@ def null_status(tests: OrderTests, documented: Documented | None = None) -> Null
         status = DOCUMENTED[documented.says]
         return NullStatus(status, f"`{status}`, as documented ({documented.source}). {seen}")
     if tests.tests and all(test.n_questions >= ENOUGH_QUESTIONS for test in _general(tests)):
-        passed = "which no test can prove; `drawn` is what the builder documents"
+        passed = "which no test can prove; `drawn` is what the author documents"
         return NullStatus(OrderStatus.CONSISTENT, f"`{OrderStatus.CONSISTENT}`, {passed}. {seen}")
     return NullStatus(OrderStatus.UNDECIDED, f"`{OrderStatus.UNDECIDED}`: {_too_few(tests)}. {seen}")
 

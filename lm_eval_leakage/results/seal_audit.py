@@ -162,7 +162,7 @@ def _because(verdict: SealedVerdict) -> str:
     is_found = look.pvalue <= verdict.level()
     names = " and ".join(filter(None, (", ".join(combined.names[:-1]), combined.names[-1])))
     is_bound = any(test.is_bound for test in verdict.used)
-    among = f" among the {count(1 + len(verdict.beside))} told together" if verdict.beside else ""
+    among = f" among the {count(1 + len(verdict.beside))} reported together" if verdict.beside else ""
     finding = (
         f"by {names}, {pvalue_equation(look.pvalue, is_bound)}, {'below' if is_found else 'above'} "
         f"{format_pvalue(verdict.level())}, the level of look {look.number}{among} ({look.alpha:g} over all looks)"

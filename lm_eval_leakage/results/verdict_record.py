@@ -56,7 +56,7 @@ OF_RECORD: Sequence[Column[Row]] = (
         "seed",
         COUNT,
         lambda row: row.provenance.seed,
-        "The seed by which the questions were drawn; null if all were asked",
+        "The seed by which the questions were drawn; null if all were scored",
     ),
     _of_record("digest", TEXT, lambda row: row.provenance.digest, "The digest of the benchmark's rows and prompt"),
 )

@@ -97,7 +97,7 @@ def summarise_verdict(row: Row) -> VerdictSummary:
         sentence = "Audited without option orders, so there is no verdict."
     else:
         sentence = "No audit of this model covers it, so there is no verdict."
-    reasons += [_comparison_of_texts(verdict), _unguarded(row), _gap(row)]
+    reasons += [_comparison_of_texts(verdict), _gap(row)]
     copies = left_out_in_words(row.n_copies)
     unread = row.unread and f"Of its file, {row.unread}."
     parts = (_flags(row), copies and f"{copies}.", _accuracy(row), _too_long(row), _untested(row), unread)
@@ -192,10 +192,16 @@ def _comparison_of_texts(verdict: DataVerdict) -> str:
 
 
 def _flags(row: Row) -> str:
-    """Return which share of the questions is flagged, or how many were asked if no detector flags any."""
-    if not columns.FLAGGED.of(row):
+    """Return the share of flagged questions, and that of the questions for which the share by chance holds."""
+    flagged, unguarded = columns.FLAGGED.of(row), columns.FLAGGED_UNGUARDED.of(row)
+    if not flagged:
         return f"{counted(row.verdict.n_asked)}." if row.verdict.n_asked else ""
-    return f"{whole_percent(columns.FLAGGED.of(row).value)} of {counted(row.n_tested)} flagged{by_chance(row)}."
+    share = f"{whole_percent(flagged.value)} of {counted(row.n_tested)} flagged"
+    if not unguarded:
+        return f"{share}, all with a natural order."
+    if unguarded != flagged:
+        share += f", {whole_percent(unguarded.value)} of those without a natural order"
+    return f"{share}{by_chance(row)}."
 
 
 def by_chance(row: Row) -> str:
@@ -235,7 +241,7 @@ def _too_long(row: Row) -> str:
     """Return how many questions are longer than the model's window, and which window would hold them."""
     if not row.n_too_long:
         return ""
-    texts = f"Texts of {counted(row.n_too_long)} are longer than the model's window and were not asked"
+    texts = f"Texts of {counted(row.n_too_long)} are longer than the model's window and were not scored"
     return f"{texts}; all would need max_length={row.window_needed}."
 
 
@@ -275,14 +281,6 @@ def _seen_at_most(verdict: DataVerdict) -> float:
     """
     shares = [share for _, share in verdict.at_most if not math.isnan(share)]
     return shares[-1] if shares and verdict.word in (VerdictWord.NONE_FOUND, VerdictWord.INCONCLUSIVE) else math.nan
-
-
-def _unguarded(row: Row) -> str:
-    """Return which share of the questions without a recognised natural order is flagged; empty for too few flags."""
-    if not columns.FLAGGED_UNGUARDED.of(row) or not has_enough_flagged(row):
-        return ""
-    share = whole_percent(columns.FLAGGED_UNGUARDED.of(row).value)
-    return f"Of the questions without a recognised natural order, {share} are flagged{by_chance(row)}."
 
 
 def _gap(row: Row) -> str:

@@ -70,7 +70,7 @@ def test_more_tokens_than_may_be_asked_of_all_models_together_are_refused(
     planned = here(settings, engine="inline", dry_run=True).plan
     n_tokens = sum(step.n_tokens for step in planned.steps)
     twice = settings | {"models": [*settings["models"], {**settings["models"][0], "name": "b"}]}
-    with pytest.raises(ValueError, match="max_tokens_asked is .*, but what is left to be asked has about"):
+    with pytest.raises(ValueError, match="max_tokens_asked is .*, but the requests that are left have about"):
         here(twice, max_tokens_asked=n_tokens)
     assert here(settings, max_tokens_asked=n_tokens).n_done == 4
     assert here(twice, max_tokens_asked=n_tokens).n_done == 8  # half of them are done

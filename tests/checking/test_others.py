@@ -152,7 +152,7 @@ def test_unseen_questions_show_what_leakage_adds_where_they_can_be_asked_as_the_
     else:
         assert (step.status, step.note) == (
             StepStatus.NOT_POSSIBLE,
-            "the benchmark's own prompt is not one in which other questions can be asked",
+            "other questions cannot be put into the benchmark's own prompt",
         )
         assert verdict.inflation is None
 

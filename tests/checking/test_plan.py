@@ -121,7 +121,7 @@ REFUSED_HERE: list[tuple[dict[str, Any], str]] = [
     ({"reference": "/no/such"}, "reference is '/no/such', which is no folder; give one with another model's"),
     ({"unseen": "/no/such", "tasks": "piqa"}, "unseen is '/no/such', which is not a file; give one"),
     ({"unseen": __file__}, "unseen is for one benchmark, questions of the same kind; name one task with --unseen"),
-    ({"orders": "random: page 3"}, "orders is for one benchmark, what the builder documents; name one task"),
+    ({"orders": "random: page 3"}, "orders is for one benchmark, what the author documents; name one task"),
     (
         {"orders": "random", "tasks": "piqa"},
         "orders is 'random'; write STATUS: SOURCE, with one of random, written",
@@ -135,7 +135,7 @@ REFUSED_HERE: list[tuple[dict[str, Any], str]] = [
     ({"budget": 9, "questions": 40}, "budget is 9 requests, for which questions and their orders are chosen, and no"),
     (
         {"budget": 9, "metadata": "orders=6"},
-        "budget is 9 requests, for which questions and their orders are chosen, and nothing else is asked; leave out "
+        "budget is 9 requests, for which questions and their orders are chosen, and nothing else is run; leave out "
         "the orders in metadata, or the budget",
     ),
     ({"budget": "0"}, "budget is '0'; give a whole number from 1"),

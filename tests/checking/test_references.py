@@ -97,7 +97,9 @@ def test_a_loaded_model_is_not_asked_in_place_of_its_reference(tmp_path: Path, m
 def test_the_model_itself_is_refused_as_its_reference_before_anything_is_asked(
     tmp_path: Path, model: Any, reference: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"^reference is '.*', which is the model itself, however it is asked; name"):
+    with pytest.raises(
+        ValueError, match=r"^reference is '.*', which is the model itself, whatever its arguments; name"
+    ):
         checked(tmp_path, reference=reference)
     models = [{"name": name, "model": "fake", "model_args": f"pretrained={name[0]}"} for name in ("other", "mine")]
     with pytest.raises(ValueError, match="which is the model 'mine' itself"):

@@ -86,7 +86,9 @@ def test_a_server_is_proven_once_per_check_and_not_by_a_dry_run(served: Path) ->
 
 def test_more_tokens_than_may_be_asked_are_refused_before_any_request_of_an_audit(served: Path) -> None:
     server = FakeServer()
-    with pytest.raises(ValueError, match="max_tokens_asked is 50, but what is left to be asked has about .* tokens"):
+    with pytest.raises(
+        ValueError, match="max_tokens_asked is 50, but the requests that are left have about .* tokens"
+    ):
         checked(served, server, max_tokens_asked=50)
     assert server.n_asked == N_OF_PROOF
     with serving(server) as url:

@@ -37,7 +37,7 @@ def test_they_are_not_sent_and_count_in_neither(docs: Any, fakes: type[NamedFake
     assert not [context for context, _ in fakes.requests if context.startswith(LONG)]
     assert (verdict.n, verdict.n_tested, verdict.n_left_out, verdict.n_too_long) == (N, N - N_LONG, N_LONG, N_LONG)
     assert f"on {N - N_LONG} of {N} questions" in verdict.figures
-    assert f"Texts of {N_LONG} questions are longer than the model's window and were not asked" in verdict.figures
+    assert f"Texts of {N_LONG} questions are longer than the model's window and were not scored" in verdict.figures
     written(tmp_path, docs[N_LONG:], "fitting.jsonl")
     (fitting,) = checked(tmp_path, tmp_path / "fitting.jsonl", out="fitting", questions="all").verdicts
     assert (verdict.accuracy, verdict.accuracy_stderr) == (fitting.accuracy, fitting.accuracy_stderr)

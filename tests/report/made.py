@@ -15,7 +15,10 @@ HALF = Estimate(0.5, 0.05, 0.4, 0.6)
 
 
 def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
-    """A row of 100 questions, all tested, 25 flagged; `changes` set fields, or columns by their keys."""
+    """A row of 100 questions without a natural order, all tested, 25 flagged.
+
+    changes: fields, or columns by their keys
+    """
     usual: dict[str, Any] = {
         "model": "M",
         "metric": "acc,none",
@@ -31,6 +34,7 @@ def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
         "inflation": Estimate(0.1, 0.05, 0.0, 0.2),
     }
     given = {**usual, **changes}
+    given.setdefault("flagged_rate_unguarded", given["flagged_rate"])
     of_row = {field.name for field in fields(Row)}
     values = {key: value for key, value in given.items() if key not in of_row}
     return Row(task=task, level=level, values=values, **{key: value for key, value in given.items() if key in of_row})

@@ -146,7 +146,7 @@ def test_the_accuracy_says_how_many_questions_it_counts() -> None:
     )
     assert " on 70 of 100 questions" in shown.figures
     assert " on 70 of 100 questions" in shown.citation
-    texts = "Texts of 20 questions are longer than the model's window and were not asked"
+    texts = "Texts of 20 questions are longer than the model's window and were not scored"
     assert f"{texts}; all would need max_length=300." in shown.figures
     assert "Accuracy 0.50 (95 % interval 0.40 to 0.60);" in figures(summarise_verdict(row()))
 
@@ -154,10 +154,17 @@ def test_the_accuracy_says_how_many_questions_it_counts() -> None:
 def test_of_fewer_than_ten_flagged_questions_only_their_number_is_reported() -> None:
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
     few = summarise_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2, at_most=()), **about))
-    assert "9 % of 100 questions flagged (4 % expected by chance)." in figures(few)
+    of_unguarded = "7 % of those without a natural order (4 % expected by chance)"
+    assert f"9 % of 100 questions flagged, {of_unguarded}." in figures(few)
     assert len(few.reasons) == 2
     enough = summarise_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2, at_most=()), **about))
-    assert len(enough.reasons) == 4
+    assert len(enough.reasons) == 3
+
+
+def test_without_a_question_for_which_it_holds_no_share_by_chance_is_given() -> None:
+    assert "25 % of 100 questions flagged, all with a natural order." in figures(
+        summarise_verdict(row(flagged_rate_unguarded=UNKNOWN))
+    )
 
 
 def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were() -> None:

@@ -162,7 +162,7 @@ def test_a_data_set_without_a_configuration_is_known_to_the_hub_by_the_tasks_nam
         ({"provenance": replace(MADE, dataset="")}, "hf-eval-results", "its questions are not of a data set that"),
         ({"accuracy": UNKNOWN}, "hf-eval-results", "it has no accuracy, and the format is one of scores"),
         ({"accuracy": UNKNOWN}, "every-eval-ever", "it has no accuracy, and the format is one of scores"),
-        ({"metric": "brier_score,none"}, "every-eval-ever", "brier_score,none is not an accuracy, so that"),
+        ({"metric": "brier_score,none"}, "every-eval-ever", "brier_score,none is not an accuracy, so it"),
         ({"verdict": NOT_AUDITED}, "badge", "it has no verdict"),
     ],
 )

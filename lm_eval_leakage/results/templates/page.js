@@ -217,7 +217,7 @@
     const words = node('div');
     const text = entry.q.trim();
     words.append(text ? folded(text) : node('p', 'facts', NO_TEXT), optionList(entry));
-    words.append(node('p', 'facts', `In the run: ${entry.r.length ? entry.r.join('; ') : 'not asked'}.`));
+    words.append(node('p', 'facts', `In the run: ${entry.r.length ? entry.r.join('; ') : 'not scored'}.`));
     if (entry.m !== null) {
       const margin = `${entry.m > 0 ? '+' : ''}${signed(entry.m, 2)} nats`;
       words.append(node('p', 'facts', `Margin of the published order: ${margin}.`));
