@@ -57,8 +57,8 @@ def test_a_misspelled_key_ends_the_run_in_one_sentence_with_the_nearest_known_on
         (
             {"published_orders": "random"},
             "published_orders is 'random'; write STATUS: SOURCE, with one of random, written, sealed and where the "
-            "author documents it (the documented status has no source; name where the builder says so, such as a "
-            "section)",
+            "author documents it (the documented status has no source; name where the author documents it, such as "
+            "a section)",
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_exact_orders_need_no_control_and_count_questions_with_a_guard(status: s
     assert repr(data_verdict(with_more)) == repr(verdict)  # a NaN differs from itself
 
 
-def test_a_reference_is_used_where_a_draw_rests_on_what_the_builder_documents() -> None:
+def test_a_reference_is_used_where_a_draw_rests_on_what_the_author_documents() -> None:
     """If the document is wrong, both models prefer the published orders, and that is no evidence."""
     natural = answers(60, OrderStatus.DRAWN, natural=1.5, reference=True)
     alone, compared = data_verdict(replace(question, reference=()) for question in natural), data_verdict(natural)
