@@ -82,7 +82,7 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
     A dry run does not ask them, and a plan that was begun does not ask them again. Models that are loaded have none.
     Raises ValueError if the answers are not what the audits need.
     """
-    models = [model for model in plan.asked_models if model.loaded is None]
+    models = [model for model in plan.all_models if model.loaded is None]
     for slow in dict.fromkeys(one_at_a_time(model.model, model.model_args) for model in models):
         if slow:
             say(slow)
@@ -96,7 +96,7 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
 def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch, of_dtypes: Sequence[str]) -> CheckOutcome:
     read_looks(folder.path)  # before hours of asking
     # the same weights under another path are the same model
-    plan = plan.kept_as(folder.manifest().get(MODELS) or {})
+    plan = plan.with_earlier_keys(folder.manifest().get(MODELS) or {})
     session = _Session(prepare(plan, folder, say), folder, say, watch, of_dtypes)
     units = session.prepared.units
     steps = session.planned(units)

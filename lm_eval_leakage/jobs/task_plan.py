@@ -137,9 +137,9 @@ class TaskPlan:
             return AskedTask(name, self.rows.documented | self.rows.of_orders, self.rows.orders)
         metadata: dict[str, object] = {**self.rows.of_orders} if unit.suffix == FIRST_AUDIT else {}
         if unit.role is Role.UNSEEN:
-            metadata |= self.plan.of_unseen
+            metadata |= self.plan.unseen_metadata
         elif unit.role is Role.POSITIVE:
-            metadata |= self.plan.of_positive
+            metadata |= self.plan.positive_metadata
         if unit.suffix == FILLER_AUDIT and unit.role in (Role.UNSEEN, Role.POSITIVE):
             metadata |= {FILLERS_KEY: self.rows.fillers}
         elif unit.suffix == FIRST_AUDIT and unit.role not in (Role.UNSEEN, Role.POSITIVE):

@@ -216,7 +216,7 @@ class TaskRows:
         leaves = {} if isinstance(self.orders, str) else self.orders.leaves
         if self.plan.unseen is None or all(task.orders.status != OrderStatus.PATTERNED for task in leaves.values()):
             return None
-        metadata = {**self.of_orders, **self.plan.of_unseen}
+        metadata = {**self.of_orders, **self.plan.unseen_metadata}
         unseen = self.load(f"{self.name}_{FIRST_AUDIT}", metadata)
         return None if isinstance(unseen, str) else natural_before(unseen.leaves)
 
