@@ -15,7 +15,7 @@ from lm_eval_leakage.harness.preflight import one_at_a_time, scored_by
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan, resolve_plan
-from lm_eval_leakage.jobs.conclusion import conclude, judged
+from lm_eval_leakage.jobs.conclusion import conclude, judge_tasks
 from lm_eval_leakage.jobs.dtypes import with_dtypes
 from lm_eval_leakage.jobs.early_checks import check_plan_early
 from lm_eval_leakage.jobs.engines import JobEngine, engine_of
@@ -212,7 +212,7 @@ class _Session:
             self.say(f"\nfirst stage, {self.sizes(early, staged)}: clear evidence ends it, or {aim}")
             self.carry_out(units)
         decided = set[tuple[str, str]]()
-        for findings in judged(self.prepared, self.folder, {}, keep=False):
+        for findings in judge_tasks(self.prepared, self.folder, {}, keep=False):
             if any(ends_first_stage(row.verdict) for row in findings.own_rows):
                 model = next(key for key, who in self.prepared.who.items() if who == findings.who)
                 decided.add((model, findings.task))
