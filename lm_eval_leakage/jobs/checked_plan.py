@@ -49,7 +49,7 @@ class CheckedPlan:
     @cached_property
     def models(self) -> Mapping[str, PlanModel]:
         """The models by their keys, those of the plan first, then the one that is audited as their reference."""
-        return {model.key: model for model in self.plan.asked_models}
+        return {model.key: model for model in self.plan.all_models}
 
     @cached_property
     def who(self) -> Mapping[str, NamedModel]:

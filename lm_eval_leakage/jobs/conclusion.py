@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -54,15 +54,17 @@ def conclude(
     lost: Mapping[Unit, Attempt],
     remarks: Sequence[str] = (),
 ) -> CheckOutcome:
-    """Judge the plan's units and nothing else, at the level of this look, and write the result.
+    """Judge the plan's units and nothing else, at the level of this look, and write pages, tables and exports.
 
     For each model there is a verdict on each task, or the reason why there is none.
 
-    plan: as it was asked for; prepared: as it was carried out
-    lost: the last attempts at units that are not done
+    plan: the plan as the user gave it, whose command a remedy repeats
+    prepared: the same plan, with a task for each of its files of questions
+    lost: the last attempts at units that failed
+    remarks: sentences to add to the problems of the outcome
     """
     units = prepared.units
-    tasks = [_with_remedies(findings, plan) for findings in judged(prepared, folder, lost)]
+    tasks = [_with_remedies(findings, plan) for findings in judge_tasks(prepared, folder, lost)]
     annotations = tuple(findings.annotation for findings in tasks)
     rows = [row for findings in tasks if findings.task for row in findings.own_rows]
     verdicts = [*map(checked_task, rows)]
@@ -100,12 +102,13 @@ def conclude(
     )
 
 
-def judged(
+def judge_tasks(
     prepared: CheckedPlan, folder: CampaignFolder, lost: Mapping[Unit, Attempt], *, keep: bool = True
 ) -> list[TaskFindings]:
-    """Return the verdicts on every task of the plan by every model, each from its own units alone.
+    """Return the findings on every task of the plan by every model, with each verdict at the level of its look.
 
-    Other benchmarks in runs that the user names follow, without a task.
+    A verdict comes from the units of its model and task alone. After the tasks of a model come the other benchmarks in
+    runs that the user names, as findings whose `task` is empty.
 
     keep: whether new looks are written
 
@@ -113,12 +116,15 @@ def judged(
     pass.
     """
     all_findings = []
-    place = prepared.plan.reference
+    setting = prepared.plan.reference
     for model in prepared.checked:
-        others = _references_in(place, prepared.who[model]) if isinstance(place, Path) else ([], [])
-        all_findings += [_findings(model, task, prepared, folder, lost, *others) for task in prepared.plan.tasks]
+        references, problems = list[Reference](), list[Problem]()
+        if isinstance(setting, Path):
+            references, problems = _references_in(setting, prepared.who[model])
+        for task in prepared.plan.tasks:
+            all_findings.append(_findings(model, task, prepared, folder, lost, references, problems))
         if prepared.plan.runs:
-            all_findings += _others_given(model, prepared, folder)
+            all_findings += _findings_on_other_benchmarks(model, prepared, folder)
     tasks = at_their_looks(all_findings, folder.path, keep=keep)
     for findings in tasks:
         rows = findings.own_rows
@@ -129,8 +135,11 @@ def judged(
     return tasks
 
 
-def _others_given(model: str, prepared: CheckedPlan, folder: CampaignFolder) -> list[TaskFindings]:
-    """Return the findings on other benchmarks that the given runs of a model have audits of."""
+def _findings_on_other_benchmarks(model: str, prepared: CheckedPlan, folder: CampaignFolder) -> list[TaskFindings]:
+    """Return the findings on benchmarks outside the plan of which the given runs of a model have audits.
+
+    All of them together are one element; the list is empty if there are none.
+    """
     units = [unit for unit in prepared.units if unit.model == model and unit.role is Role.RUNS]
     steps = folder.steps_of(units).values()
     files = list(dict.fromkeys(Path(file) for step in steps for file in step.files))
@@ -143,7 +152,7 @@ def _others_given(model: str, prepared: CheckedPlan, folder: CampaignFolder) -> 
 
 
 def _references_in(folder: Path, who: NamedModel) -> tuple[list[Reference], list[Problem]]:
-    """Return the references that other models' runs in a folder give, and what could not be read of them."""
+    """Return the references that runs of other models than `who` in a folder give, and what could not be read."""
     model_run, problems = run_of(who), list[Problem]()
     others = [run for run in find_runs([folder], problems) if not same_model(run, model_run)]
     return references_of(others, problems), problems
@@ -161,46 +170,41 @@ def _findings(
     references: Sequence[Reference],
     problems: Sequence[Problem],
 ) -> TaskFindings:
-    """Return the findings of the units of one model and one task; not at the level of its look yet.
+    """Return the findings of the units of one model and one task, whose verdicts are not at the level of a look yet.
 
-    references: what other models say, besides the plan's own reference; problems: what could not be read of them
+    references: those of the folder that the plan names; a model that the plan audits as the reference is added here
+    problems: what could not be read of that folder
     """
-    who, others = prepared.who[model], prepared.models.keys() - {*prepared.checked}
-    units = [unit for unit in prepared.units if unit.task == task and unit.model in (model, *others)]
+    who, reference_models = prepared.who[model], prepared.models.keys() - {*prepared.checked}
+    units = [unit for unit in prepared.units if unit.task == task and unit.model in (model, *reference_models)]
     steps = folder.steps_of(units)
-    files: dict[Role, list[Path]] = defaultdict(list)
-    for unit, step in steps.items():  # given ones, or its own
-        role = Role.REFERENCE if unit.model in others else unit.role
-        files[role] += map(Path, step.files or sorted(folder.run_of(unit).rglob("results_*.json")))
-    problems = [*problems]
-    if files[Role.REFERENCE]:
-        references = [*references, *references_of(find_runs(files[Role.REFERENCE], problems), problems)]
     model_steps = {
         unit: step for unit, step in steps.items() if unit.model == model and unit.role is not Role.REFERENCE
     }
-    tasks = next((step.benchmarks for step in model_steps.values()), {task: ""})
+    files = _results_files(steps, reference_models, folder)
+    problems = [*problems]
+    if files[Role.REFERENCE]:
+        references = [*references, *references_of(find_runs(files[Role.REFERENCE], problems), problems)]
+    benchmarks = next((step.benchmarks for step in model_steps.values()), {task: ""})
     name = name_among_runs(who)
     annotation = Annotation(name, "", (), (), ())
     unseen, unused = _unseen_questions(files[Role.RUNS], files[Role.UNSEEN], references)
     if files[Role.RUNS]:
-        annotation = annotate_task(name, task, {*tasks}, files[Role.RUNS], references=references, unseen=unseen)
+        annotation = annotate_task(name, task, {*benchmarks}, files[Role.RUNS], references=references, unseen=unseen)
+
     audits = [Unit.of(model, task, suffix) for suffix in prepared.audits.get(task, (FIRST_AUDIT,))]
-    audit = audits[0]
-    prevented = _why_not_judged(audit, model_steps, lost)
+    main_audit = audits[0]
+    prevented = _why_not_audited(main_audit, model_steps, lost)
     why = prevented or why_skipped(annotation) or NOT_MADE
     lacking = _what_is_lacking(annotation, [folder.run_of(unit) for unit in audits])
-    remedy = _sentence(steps[audit].remedy) if audit in model_steps else ""
+    remedy = _sentence(steps[main_audit].remedy) if main_audit in model_steps else ""
     rows = [judged_row(row, why, remedy, lacking, prepared.plan.detect) for row in annotation.rows]
-    if audit.kind == FIRST_AUDIT and prevented:
+    if main_audit.kind == FIRST_AUDIT and prevented:
         rows = [with_orders_prevented(row, prevented) for row in rows]
-    file = prepared.plan.positive_control
-    control = "its train split" if file in (None, TRAIN) else f"the file {file}"
+    positive = None
     if files[Role.POSITIVE]:
-        positive = annotate_task(name, task, {*tasks}, files[Role.POSITIVE])
-        rows = [with_positive(row, positive, task, control) for row in rows]
-    for unit, step in model_steps.items():
-        if unit.role is Role.POSITIVE and step.status is StepStatus.NOT_POSSIBLE and not files[Role.POSITIVE]:
-            rows = [without_positive(row, step.note, control) for row in rows]
+        positive = annotate_task(name, task, {*benchmarks}, files[Role.POSITIVE])
+    rows = _with_positive_control(rows, task, prepared.plan, positive, model_steps)
     if not any(row.task == task and not row.group for row in rows):
         made = provenance_of_model(who.name, who.identity)
         verdict = not_judged(why, remedy)
@@ -210,7 +214,7 @@ def _findings(
         who,
         task,
         replace(annotation, rows=tuple(rows), problems=(*problems, *annotation.problems)),
-        tasks,
+        benchmarks,
         max((step.n_available for step in model_steps.values()), default=0) or None,
         any(step.whole for step in model_steps.values()),
         any(step.staged for step in model_steps.values()),
@@ -218,8 +222,40 @@ def _findings(
     )
 
 
-def _why_not_judged(audit: Unit, steps: Mapping[Unit, Step], lost: Mapping[Unit, Attempt]) -> str:
-    """Return why an audit of option orders was not made; empty if nothing is known to have prevented it."""
+def _results_files(
+    steps: Mapping[Unit, Step], reference_models: Collection[str], folder: CampaignFolder
+) -> dict[Role, list[Path]]:
+    """Return the results files of units by their role in the verdict, with an empty list for any other role.
+
+    The files are given ones that a step reuses, or those of the unit's run in the folder. Every unit of a reference
+    model has the role of a reference.
+    """
+    files: dict[Role, list[Path]] = defaultdict(list)
+    for unit, step in steps.items():
+        role = Role.REFERENCE if unit.model in reference_models else unit.role
+        files[role] += map(Path, step.files or sorted(folder.run_of(unit).rglob("results_*.json")))
+    return files
+
+
+def _with_positive_control(
+    rows: list[Row], task: str, plan: Plan, positive: Annotation | None, steps: Mapping[Unit, Step]
+) -> list[Row]:
+    """Return the rows with the result of the positive control, or with the reason why it could not be audited.
+
+    positive: the audit of the positive control, if it was made
+    """
+    file = plan.positive_control
+    control = "its train split" if file in (None, TRAIN) else f"the file {file}"
+    if positive is not None:
+        return [with_positive(row, positive, task, control) for row in rows]
+    for unit, step in steps.items():
+        if unit.role is Role.POSITIVE and step.status is StepStatus.NOT_POSSIBLE:
+            rows = [without_positive(row, step.note, control) for row in rows]
+    return rows
+
+
+def _why_not_audited(audit: Unit, steps: Mapping[Unit, Step], lost: Mapping[Unit, Attempt]) -> str:
+    """Return why an audit was not possible or failed; empty if neither is recorded."""
     step = steps.get(audit)
     if step is not None and step.status is StepStatus.NOT_POSSIBLE:
         return step.note
@@ -229,12 +265,12 @@ def _why_not_judged(audit: Unit, steps: Mapping[Unit, Step], lost: Mapping[Unit,
 
 
 def _sentence(clause: str) -> str:
-    """Return the sentence that a clause is, with a capital letter and a full stop."""
+    """Return a clause as a sentence, with a capital letter and a full stop; empty for an empty clause."""
     return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
 
 
 def _what_is_lacking(annotation: Annotation, folders: Sequence[Path]) -> str:
-    """Return what the logs of audits in these folders have lost; empty if they are complete."""
+    """Return what the first incomplete log of audits in these folders has lost; empty if all are complete."""
     for problem in annotation.problems:
         file = problem.file if problem.incomplete else None
         if file is not None and any(file.is_relative_to(folder) for folder in folders):
@@ -245,7 +281,12 @@ def _what_is_lacking(annotation: Annotation, folders: Sequence[Path]) -> str:
 def _unseen_questions(
     audits: Sequence[Path], unseen: Sequence[Path], references: Sequence[Reference]
 ) -> tuple[UnseenQuestions | None, list[str]]:
-    """Return what the audits of unseen questions say, if some were asked, or why they are not used."""
+    """Return what the audits of unseen questions say, and the sentence why they are not used.
+
+    Only one of both is returned; neither is if there are no such audits.
+
+    audits, unseen: results files of the audits of the benchmark and of the unseen questions
+    """
     if not unseen:
         return None, []
     try:
@@ -259,15 +300,21 @@ def _unseen_questions(
 
 
 def _with_remedies(findings: TaskFindings, plan: Plan) -> TaskFindings:
-    def remedied(row: Row) -> Row:
-        if row.verdict.word not in (VerdictWord.NO_VERDICT, VerdictWord.INCONCLUSIVE) or row.verdict.remedy:
-            return row
-        return replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, findings)))
-
-    return findings.with_rows(map(remedied, findings.annotation.rows))
+    """Return the findings with a remedy beside each verdict that is missing or inconclusive and has none yet."""
+    rows = []
+    for row in findings.annotation.rows:
+        is_open = row.verdict.word in (VerdictWord.NO_VERDICT, VerdictWord.INCONCLUSIVE)
+        if is_open and not row.verdict.remedy:
+            row = replace(row, verdict=replace(row.verdict, remedy=_remedy(row, plan, findings)))
+        rows.append(row)
+    return findings.with_rows(rows)
 
 
 def _remedy(row: Row, plan: Plan, findings: TaskFindings) -> str:
+    """Return the sentence on what may change a verdict: as a rule, the plan's own command with other options.
+
+    A plan that no command line expresses gets the settings to change instead.
+    """
     options = changing_options(row, not findings.whole, findings.n_available)
     if options is None:
         return remedy_by(None)
@@ -282,8 +329,10 @@ def _remedy(row: Row, plan: Plan, findings: TaskFindings) -> str:
             for model in plan.models
         ]
         return remedy_by(as_command(plan.changed(models=tuple(changed))))
-    # where a reference was given, it has no audit of these questions, and the control forms were not asked
-    given = {"reference": None} if row.verdict.basis == Basis.RATIO else {}
-    if plan.budget is not None and options:  # none of which fits beside it
-        given = {"budget": None, **{name: Plan.model_fields[name].default for name in WITHIN_BUDGET}}
-    return remedy_by(as_command(plan.changed(**given, **options)))
+    reset: dict[str, object] = {}
+    if row.verdict.basis == Basis.RATIO:
+        # a given reference has no audit of these questions, and kept the control forms from being scored
+        reset = {"reference": None}
+    if plan.budget is not None and options:  # no option fits beside a budget
+        reset = {"budget": None, **{name: Plan.model_fields[name].default for name in WITHIN_BUDGET}}
+    return remedy_by(as_command(plan.changed(**reset, **options)))

@@ -15,7 +15,7 @@ from lm_eval_leakage.harness.preflight import one_at_a_time, scored_by
 from lm_eval_leakage.harness.seams.tasks import compile_templates_once
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan, resolve_plan
-from lm_eval_leakage.jobs.conclusion import conclude, judged
+from lm_eval_leakage.jobs.conclusion import conclude, judge_tasks
 from lm_eval_leakage.jobs.dtypes import with_dtypes
 from lm_eval_leakage.jobs.early_checks import check_plan_early
 from lm_eval_leakage.jobs.engines import JobEngine, engine_of
@@ -82,7 +82,7 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
     A dry run does not ask them, and a plan that was begun does not ask them again. Models that are loaded have none.
     Raises ValueError if the answers are not what the audits need.
     """
-    models = [model for model in plan.asked_models if model.loaded is None]
+    models = [model for model in plan.all_models if model.loaded is None]
     for slow in dict.fromkeys(one_at_a_time(model.model, model.model_args) for model in models):
         if slow:
             say(slow)
@@ -96,7 +96,7 @@ def _look_at_servers(plan: Plan, folder: CampaignFolder, say: Say) -> None:
 def _run_plan(plan: Plan, folder: CampaignFolder, say: Say, watch: Watch, of_dtypes: Sequence[str]) -> CheckOutcome:
     read_looks(folder.path)  # before hours of asking
     # the same weights under another path are the same model
-    plan = plan.kept_as(folder.manifest().get(MODELS) or {})
+    plan = plan.with_earlier_keys(folder.manifest().get(MODELS) or {})
     session = _Session(prepare(plan, folder, say), folder, say, watch, of_dtypes)
     units = session.prepared.units
     steps = session.planned(units)
@@ -212,7 +212,7 @@ class _Session:
             self.say(f"\nfirst stage, {self.sizes(early, staged)}: clear evidence ends it, or {aim}")
             self.carry_out(units)
         decided = set[tuple[str, str]]()
-        for findings in judged(self.prepared, self.folder, {}, keep=False):
+        for findings in judge_tasks(self.prepared, self.folder, {}, keep=False):
             if any(ends_first_stage(row.verdict) for row in findings.own_rows):
                 model = next(key for key, who in self.prepared.who.items() if who == findings.who)
                 decided.add((model, findings.task))

@@ -46,8 +46,8 @@ def with_dtypes(plan: Plan, seconds: Seconds = seconds_of_product) -> tuple[Plan
     if isinstance(plan.reference, Mapping):
         plan = plan.changed(reference=chosen(plan.reference))
     if is_on_cpu(device):
-        for asked_model in plan.asked_models:
-            if slow := _slow(asked_model.model_args, seconds, of_runs=bool(plan.runs)):
+        for plan_model in plan.all_models:
+            if slow := _slow(plan_model.model_args, seconds, of_runs=bool(plan.runs)):
                 sentences[slow] = None
     return plan, tuple(sentences)
 

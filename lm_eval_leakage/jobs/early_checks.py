@@ -61,7 +61,7 @@ def check_plan_early(plan: Plan) -> None:
 
 def _models(plan: Plan) -> Models:
     """Return backends with their arguments; None for those of a loaded model, which only name it."""
-    return [(model.model, model.model_args if model.loaded is None else None) for model in plan.asked_models]
+    return [(model.model, model.model_args if model.loaded is None else None) for model in plan.all_models]
 
 
 def _refuse_missing_file(task: str) -> None:

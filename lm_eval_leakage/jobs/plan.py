@@ -1,6 +1,7 @@
 """The plan of a check: its models, tasks, audits and questions, and where the work is done.
 
-A plan is the same from options of the command line, from a YAML file and from Python.
+Options of the command line, a YAML file and Python values all become the same `Plan`, which refuses values that do
+not fit together. A plan can be written as YAML, and most plans of one model as a command line.
 """
 
 from __future__ import annotations
@@ -66,28 +67,28 @@ CHECKED_AUDITS = (FIRST_AUDIT, TOKENS, CONFUSION)
 ALL_QUESTIONS: Final = "all"
 ENOUGH: Final = "enough"
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
-# instead of `models`
+# settings of a plan's only model, which the command line and a file may give in place of `models`
 OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "system_instruction", "gpus")
-OF_ENGINES = ("address", "workers", "minutes", "slurm")  # any of them asks for workers
+OF_ENGINES = ("address", "workers", "minutes", "slurm")  # with any of them, an engine starts workers
 INLINE = "inline"  # the engine that is this process
-LONGEST_KEY = 100  # characters of a folder that is named after a model
+LONGEST_KEY = 100  # characters of a folder's name that is made from the arguments of a model
 ONLY_IN_FILES = ("audits", "accuracy", "imports", "retries")  # without an option of the command line
-WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # instead of the defaults
-BEYOND_BUDGET = ("questions", "reference", "unseen", "positive_control")
-NOT_REPEATED = ("fail_on", "allow_no_verdict", "export", "dry_run", "quiet")
-SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), coerce_numbers_to_str=True)
+WITHIN_BUDGET = {"audits": (FIRST_AUDIT,), "accuracy": False}  # defaults of a plan that has a budget
+REFUSED_WITH_BUDGET = ("questions", "reference", "unseen", "positive_control")
+NOT_IN_COMMAND = ("fail_on", "allow_no_verdict", "export", "dry_run", "quiet")
+FIELD_RULES = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), coerce_numbers_to_str=True)
 
 
 class PlanModel(BaseModel):
     """A model of a plan, with the settings that it is run with.
 
-    name: that the tables show; unique in the plan; may be empty for the only model of a plan
+    name: shown in the tables, and the name of its folder; unique in the plan; the only model may have none
     model, model_args, batch_size, device, apply_chat_template, system_instruction: as for `lm_eval run`
-    gpus: that one worker needs; 0 reserves none
-    workers: at most so many of this model at once
+    gpus: number that each worker of the model reserves; 0 reserves none
+    workers: the most workers of this model at once
     """
 
-    model_config = SETTINGS
+    model_config = FIELD_RULES
 
     name: ModelName = ""
     model: str = "hf"
@@ -99,45 +100,48 @@ class PlanModel(BaseModel):
     system_instruction: str | None = None
     workers: Limit = None
     _in_memory: Any = PrivateAttr(default=None)
-    _own_key: str = PrivateAttr(default="")
+    _fixed_key: str = PrivateAttr(default="")
 
     @property
     def loaded(self) -> Any:
-        """The model itself, as a harness has loaded it; None if it is to be loaded."""
+        """The model in memory, as a harness has loaded it; None if the check has to load it."""
         return self._in_memory
 
     def holding(self, lm: Any) -> PlanModel:
-        """Return the same model, in memory as `lm`; None if it is to be loaded."""
+        """Return a copy whose `loaded` is `lm`."""
         model = self.model_copy()
         model._in_memory = lm
         return model
 
-    def another(self, model_args: Mapping[str, Any], others: Collection[PlanModel]) -> PlanModel:
-        """Return a model without a name that is run as this one is, and has a key that none of the others has."""
+    def with_other_args(self, model_args: Mapping[str, Any], others: Collection[PlanModel]) -> PlanModel:
+        """Return another model that has these arguments and otherwise the settings of this one.
+
+        It has no name, and its key differs from those of the others.
+        """
         model = self.model_copy(update={"name": "", "model_args": model_args})
-        model._in_memory, model._own_key = None, ""
+        model._in_memory, model._fixed_key = None, ""
         if model.key.casefold() in {other.key.casefold() for other in others}:
-            # no name has an @
-            model._own_key = f"{model.key}@{digest_of({name: str(value) for name, value in model_args.items()})}"
+            # no model's name may contain @, so that the key is new
+            model._fixed_key = f"{model.key}@{digest_of({name: str(value) for name, value in model_args.items()})}"
         return model
 
-    def kept_as(self, key: str) -> PlanModel:
-        """Return the same model with another name of its folder."""
+    def with_key(self, key: str) -> PlanModel:
+        """Return a copy that has this key, whatever its name and arguments are."""
         model = self.model_copy()
-        model._own_key = key
+        model._fixed_key = key
         return model
 
     @property
     def key(self) -> str:
-        """The name of its folder, unique in a plan: its own, or made from the arguments that name the model."""
-        if self._own_key or self.name:
-            return self._own_key or self.name
-        called = re.sub(r"[^A-Za-z0-9._+-]", "_", self.who.name)
-        return called[-LONGEST_KEY:].lstrip("._+-") or self.model
+        """The name of the model's folder, unique in a plan: its name, or one made from its arguments."""
+        if self._fixed_key or self.name:
+            return self._fixed_key or self.name
+        safe_name = re.sub(r"[^A-Za-z0-9._+-]", "_", self.who.name)
+        return safe_name[-LONGEST_KEY:].lstrip("._+-") or self.model
 
     @property
     def who(self) -> NamedModel:
-        """The model as lm_eval's command line names it."""
+        """The model as lm_eval's command line names it, by which runs of the same model are recognized."""
         from lm_eval_leakage.harness.named_model import NamedModel
 
         settings = {name: getattr(self, name) for name in OF_ONE_MODEL if name != "gpus"}
@@ -145,42 +149,49 @@ class PlanModel(BaseModel):
 
 
 class Plan(BaseModel):
-    """The plan of a check: what is asked of which models, and where the work is done.
+    """The plan of a check: which models are run on what, and where the work is done.
 
-    models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
+    models: the models to check; a file may give the settings of a single model, such as `model_args`, in their place
     tasks: tasks, groups, tags and patterns of lm_eval, and files of plain questions
-    fields: which fields of the rows of files hold question, options and answer
+    fields: names of the fields that hold question, options and answer in the rows of files
     audits: suffixes of audits, such as `leakage_perm`
-    accuracy: whether tasks are also run themselves; by default unless that takes generation without an accelerator
-    questions: how many are drawn of each task; ALL_QUESTIONS, or ENOUGH: as many as probably find `detect`; seed: of
-        the draw
-    budget: at most so many requests of each task, for the audit of option orders that finds most; other audits and
-        accuracy only if the plan names them
-    max_tokens_asked: of all models together, for what is not done yet, read and at most generated; a plan that asks
-        more, as estimated, is refused before any request
-    detect: share of the questions, seen three times, that the audit should be able to find
+    accuracy: whether each task is run itself, beside its audits; None runs it unless it generates on a CPU
+    questions: how many are drawn of each task; ALL_QUESTIONS; or ENOUGH, as many as are probably needed to find a
+        leak of the size `detect`
+    seed: seeds the draw of questions
+    budget: the most requests per task. The questions and orders that find most with them are chosen; other audits
+        and accuracy run only if the plan names them
+    max_tokens_asked: the most tokens that the runs still to be done may read and generate, for all models together. A
+        plan is refused before any request if its estimate, with generations of full length, is higher
+    detect: share of the questions that, if seen three times, the audit should be able to find
     num_fewshot: examples of the tasks themselves, as for `lm_eval run`; audits have none
-    metadata: as for `lm_eval run`; include_path: folders with additional tasks, separated by colons
-    imports: Python modules that register backends of your own in lm_eval
-    runs: folders of runs and audits of these models that exist already
-    reference: a folder of another model's audits, or the model_args of a model to audit as the reference
+    metadata: as for `lm_eval run`
+    include_path: folders with additional tasks, separated by colons
+    imports: Python modules that register the user's own backends in lm_eval
+    runs: folders of existing runs and audits of these models
+    reference: the folder of another model's audits, or a mapping: the model_args of a model to audit as the reference
     unseen: a file of questions of the same kind that the models cannot have seen
     positive_control: rows that the models may have learned, audited in the same way: "train", the task's training
         split (by default where it has one and the plan has no `models`), "none", or a file
-    orders: what the builder of the one task says about its published orders, as "random: SOURCE"
+    orders: what the author of the only task documents about its published orders, as "random: SOURCE"
 
-    engine: what starts workers; None chooses; address: of a cluster
-    retries: how often a unit that failed is tried again; minutes: the time limit of one attempt at a unit
-    workers: at most so many at once; None leaves it to the engine
-    slurm: what `engine: slurm` asks of Slurm for each job, such as partition and timeout_min
+    engine: the name of what starts workers; None chooses
+    address: the address of a cluster
+    retries: how often a failed unit is tried again
+    minutes: the time limit of one attempt at a unit
+    workers: the most workers at once; None leaves it to the engine
+    slurm: settings of each Slurm job, such as partition and timeout_min, for `engine: slurm`
 
     output_path: the folder for runs, pages and tables
-    fail_on: the verdict from which on the command fails; allow_no_verdict: whether benchmarks without one pass
-    export: formats in which verdicts are written, too
-    dry_run: only plan; quiet: print only the verdicts
+    fail_on: the condition with which the command fails: a verdict word, met by it and more suspicious ones, or a
+        comparison such as `flagged_share>0.1`
+    allow_no_verdict: whether benchmarks without a verdict pass
+    export: additional formats in which verdicts are written
+    dry_run: whether to stop after planning
+    quiet: whether only the verdicts are printed
     """
 
-    model_config = SETTINGS
+    model_config = FIELD_RULES
 
     models: Annotated[
         tuple[PlanModel, ...],
@@ -226,12 +237,13 @@ class Plan(BaseModel):
     _reference_key: str = PrivateAttr(default="")
 
     @model_validator(mode="after")
-    def _fits(self) -> Plan:
+    def _refuse_what_does_not_fit(self) -> Plan:
+        """Return the plan itself, or raise ValueError for values that are valid alone but not together."""
         names = [model.name for model in self.models]
-        folders = [name.casefold() for name in names]  # which some file systems cannot tell apart
-        given = filter(None, names)
-        if twice := [name for name in given if folders.count(name.casefold()) > 1]:
-            alike = " and ".join(map(repr, dict.fromkeys(twice[:2])))
+        folders = [name.casefold() for name in names]  # some file systems ignore the case of names
+        clashing = [name for name in names if name and folders.count(name.casefold()) > 1]
+        if clashing:
+            alike = " and ".join(map(repr, dict.fromkeys(clashing[:2])))
             raise ValueError(f"models has two that are named {alike}; give each a name of its own")
         if not all(names) and len(names) > 1:
             raise ValueError(f"models[{names.index('')}] has no name; give one that the tables show, as name: smol")
@@ -239,7 +251,7 @@ class Plan(BaseModel):
             raise ValueError("tasks is empty; name at least one task or group of lm_eval")
         if self.accuracy is False and not self.audits:
             raise ValueError("audits is empty and accuracy is false, so that there is nothing to do; name an audit")
-        self._fits_files()
+        self._refuse_tasks_and_fields()
         for name, what in (("unseen", "questions of the same kind"), ("orders", "what the author documents")):
             if getattr(self, name) is not None and len(self.tasks) != 1:
                 raise ValueError(f"{name} is for one benchmark, {what}; name one task with --{name}")
@@ -248,12 +260,13 @@ class Plan(BaseModel):
                 "check runs in one process; use more accelerators by model_args, such as parallelize=True"
             )
         if self.budget is not None:
-            self._fits_budget()
+            self._refuse_beside_budget()
         if not self.is_here:
-            self._fits_workers()
+            self._refuse_other_numbers_of_gpus()
         return self
 
-    def _fits_files(self) -> None:
+    def _refuse_tasks_and_fields(self) -> None:
+        """Raise ValueError for tasks that cannot name a folder, and for `fields` without a file of questions."""
         files = [task for task in self.tasks if task.endswith(QUESTION_FILES)]
         for task in filter(UNSAFE_IN_TASKS.search, self.tasks):
             if task not in files:
@@ -267,16 +280,18 @@ class Plan(BaseModel):
                 f"fields is {fields!r}, but tasks names no file of questions; name one, or leave out fields"
             )
 
-    def _fits_budget(self) -> None:
+    def _refuse_beside_budget(self) -> None:
+        """Raise ValueError for settings that a budget decides or rules out."""
         fields = type(self).model_fields
-        given = [name for name in BEYOND_BUDGET if getattr(self, name) != fields[name].default]
+        given = [name for name in REFUSED_WITH_BUDGET if getattr(self, name) != fields[name].default]
         if given or "orders" in self.metadata:
             raise ValueError(
                 f"budget is {self.budget:,} requests, for which questions and their orders are chosen, and nothing "
                 f"else is run; leave out {given[0] if given else 'the orders in metadata'}, or the budget"
             )
 
-    def _fits_workers(self) -> None:
+    def _refuse_other_numbers_of_gpus(self) -> None:
+        """Raise ValueError if a model's `tensor_parallel_size` is not the number of GPUs of its workers."""
         for place, model in enumerate(self.models):
             n_parallel = int(model.model_args.get("tensor_parallel_size") or 1)
             if n_parallel > 1 and model.gpus != n_parallel:
@@ -285,46 +300,51 @@ class Plan(BaseModel):
 
     @property
     def compares_models(self) -> bool:
-        """True if its models have names, as in tables that compare them on the same questions."""
+        """True if the models have names, so that tables compare them on the same questions."""
         return bool(self.models[0].name)
 
     @property
     def is_here(self) -> bool:
-        """True if one model is asked in this process, while the user watches."""
-        (first, *others), fields = self.models, type(self).model_fields
-        chosen = self.engine == INLINE or (self.engine is None and not first.name)
-        is_alone = chosen and not others and not first.gpus
-        return is_alone and all(getattr(self, name) == fields[name].default for name in OF_ENGINES)
+        """True if the plan's only model runs in this process, while the user watches."""
+        first = self.models[0]
+        if len(self.models) > 1 or first.gpus:
+            return False
+        if self.engine != INLINE and (self.engine is not None or first.name):
+            return False
+        fields = type(self).model_fields
+        return all(getattr(self, name) == fields[name].default for name in OF_ENGINES)
 
     @property
     def has_command(self) -> bool:
-        """True if `as_command` can express all of it."""
+        """True if `as_command` can express every setting of the plan."""
         return self.is_here and all(getattr(self, name) == self.defaults[name] for name in ONLY_IN_FILES)
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The defaults of its fields and of those of its models, within its budget if it has one."""
+        """The defaults of the fields of a plan and of its models; a plan that has a budget has other defaults."""
         fields = {name: field.default for kind in (PlanModel, Plan) for name, field in kind.model_fields.items()}
         return fields | ({} if self.budget is None else WITHIN_BUDGET)
 
     @property
     def reference_models(self) -> tuple[PlanModel, ...]:
-        """The one that is audited as the reference, if there is one."""
-        return self.asked_models[len(self.models) :]
+        """The model that is audited as the reference; empty without one."""
+        return self.all_models[len(self.models) :]
 
     @property
-    def asked_models(self) -> tuple[PlanModel, ...]:
-        """The models, and the one that is audited as their reference."""
-        first, args = self.models[0], self.reference
-        if not isinstance(args, Mapping):
+    def all_models(self) -> tuple[PlanModel, ...]:
+        """The models, followed by the one that is audited as their reference, if the plan has one."""
+        if not isinstance(self.reference, Mapping):  # none, or a folder
             return self.models
-        other = first.another(args, self.models)
-        return (*self.models, other.kept_as(self._reference_key or other.key))
+        reference = self.models[0].with_other_args(self.reference, self.models)
+        return (*self.models, reference.with_key(self._reference_key or reference.key))
 
-    def kept_as(self, keys: Mapping[str, str]) -> Plan:
-        """Return the same plan with the folder in which a model without a name, and its reference, have been before.
+    def with_earlier_keys(self, keys: Mapping[str, str]) -> Plan:
+        """Return the same plan with the keys that a model without a name and its reference had in an earlier check.
 
-        keys: names of folders by digests of identities
+        The same weights under another path then stay in the same folder. The reference keeps a new key if its earlier
+        one is now the model's.
+
+        keys: earlier keys by digests of the models' identities
         """
         if self.compares_models:
             return self
@@ -333,39 +353,41 @@ class Plan(BaseModel):
             return keys.get(digest_of(model.who.identity)) or model.key
 
         (model,) = self.models
-        plan = self.changed(models=(model.kept_as(key_of(model)),))
+        plan = self.changed(models=(model.with_key(key_of(model)),))
         for reference in plan.reference_models:
             if (key := key_of(reference)).casefold() != plan.models[0].key.casefold():
                 plan._reference_key = key
         return plan
 
     def model(self, key: str) -> PlanModel:
-        return next(model for model in self.asked_models if model.key == key)
+        """Return the model, or reference model, that has this key."""
+        return next(model for model in self.all_models if model.key == key)
 
     @property
-    def of_unseen(self) -> dict[str, object]:
-        """The metadata by which an audit asks the unseen questions instead of the task's own."""
+    def unseen_metadata(self) -> dict[str, object]:
+        """The metadata with which an audit reads the unseen questions instead of the task's own."""
         return {"data_files": str(self.unseen), **({"fields": dict(self.fields)} if self.fields else {})}
 
     @property
     def given_files(self) -> list[Path]:
-        """The files of rows that it names beside those of its tasks."""
-        named = [] if self.positive_control in (None, TRAIN, NO_CONTROL) else [Path(str(self.positive_control))]
-        return [*named, *([self.unseen] if self.unseen is not None else [])]
+        """The files of the positive control and of the unseen questions, as far as the plan names them."""
+        controls = [] if self.positive_control in (None, TRAIN, NO_CONTROL) else [Path(str(self.positive_control))]
+        return [*controls, *([self.unseen] if self.unseen is not None else [])]
 
     @property
-    def of_positive(self) -> dict[str, object]:
-        """The metadata by which an audit asks the positive control instead of the task's own rows."""
+    def positive_metadata(self) -> dict[str, object]:
+        """The metadata with which an audit reads the positive control instead of the task's own rows."""
         if self.positive_control in (None, TRAIN):
             return {"split": TRAIN}
         return {"data_files": self.positive_control, **({"fields": dict(self.fields)} if self.fields else {})}
 
     @property
     def include_paths(self) -> list[str]:
+        """The folders of `include_path`, one by one."""
         return [part for part in (self.include_path or "").split(":") if part]
 
     def changed(self, **values: Any) -> Plan:
-        """Return the same plan with other values, which are not checked."""
+        """Return a copy that has these values, which are not checked again."""
         return self.model_copy(update=values)
 
 
@@ -374,35 +396,39 @@ SETTING_NAMES = (*PLAN_FIELDS, *OF_ONE_MODEL)
 
 
 def as_settings(plan: Plan) -> dict[str, Any]:
-    """Return the plan as names and values, from which `check_plan` makes it again; without what is not set."""
+    """Return the settings of a plan as plain values, without empty ones; `check_plan` turns them into the plan."""
     settings = {"questions": plan.questions, **plan.model_dump(mode="json", exclude_none=True)}
     settings["models"] = [
         {name: value for name, value in model.items() if value != ""} for model in settings["models"]
     ]
+    # no audits differ from the default audits, so that an empty list of them is kept
     return {name: value for name, value in settings.items() if name == "audits" or value not in ([], {})}
 
 
 def plan_as_yaml(plan: Plan) -> str:
-    """Return the text of a file from which `check_plan` makes the plan again."""
+    """Return the text of a YAML file that `check_plan` turns into the plan."""
     return str(yaml.safe_dump(as_settings(plan), sort_keys=False, allow_unicode=True))
 
 
 def as_command(plan: Plan) -> str:
-    """Return the command line of a plan that `has_command`, without settings of its output and its exit status."""
+    """Return the command line that runs a plan, without the settings that are NOT_IN_COMMAND.
+
+    The plan must satisfy `has_command`.
+    """
     (model,) = plan.models
     settings = {name: getattr(model, name) for name in OF_ONE_MODEL} | {
         name: getattr(plan, name) for name in PLAN_FIELDS
     }
     words = ["lm-eval-leakage", "check", "--model", model.model]
     for name, value in settings.items():
-        if name not in ("model", "models", *NOT_REPEATED) and value != plan.defaults[name]:
+        if name not in ("model", "models", *NOT_IN_COMMAND) and value != plan.defaults[name]:
             for arguments in _as_words(name, value):
                 words += [f"--{name}", *arguments]
     return shlex.join(words)
 
 
 def _as_words(name: str, value: object) -> list[list[str]]:
-    """Return what follows the option each time that it is given."""
+    """Return the arguments of each use of the option `--NAME`: [[]] for a switch, several lists if it is repeated."""
     if value is True:
         return [[]]
     if isinstance(value, Mapping):

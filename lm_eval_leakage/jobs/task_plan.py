@@ -1,4 +1,8 @@
-"""One task of a plan for one model: what is to be done for each of its units."""
+"""The plan of one task for one model, which decides for each of its units whether it is run, reused or skipped.
+
+A unit is a run of the task or one of its audits. Its role says whether it is judged itself, or serves as reference,
+unseen questions or positive control.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ from lm_eval_leakage.stats.order_power import DETECT_TIMES
 
 ORDERS_RUN, REFERENCE_RUN, UNSEEN_RUN = "option orders", "reference", "unseen questions"
 POSITIVE_RUN, FILLERS_RUN = "positive control", "exchanged names"
-IN_WORDS = {
+WORDS_OF_SUFFIXES = {  # what the table of the plan calls a unit
     RUN: "accuracy",
     FIRST_AUDIT: ORDERS_RUN,
     FILLER_AUDIT: FILLERS_RUN,
@@ -48,11 +52,11 @@ NOT_ALIKE = "other questions cannot be put into the benchmark's own prompt"
 
 
 @dataclass(frozen=True)
-class AskedTask:
-    """A task or audit that a unit asks.
+class UnitTask:
+    """The task or audit of lm_eval that a unit runs.
 
-    metadata: by which it is loaded, beside the arguments of the model and the metadata of the plan
-    loaded: or why it cannot be asked
+    metadata: what it is loaded with, beside the arguments of the model and the metadata of the plan
+    loaded: the task in memory; a text instead is the reason why it cannot be run
     """
 
     name: str
@@ -61,21 +65,22 @@ class AskedTask:
 
 
 class TaskPlan:
-    """The plan of one task for one model: what is to be done for its units.
+    """The plan of one task for one model, which makes the step of each of its units.
 
-    model: its key in the plan
+    model: the model's key in the plan
+    name: the name of the task
     """
 
     def __init__(self, sources: PlanSources, model: str, name: str) -> None:
         self.sources, self.plan, self.model, self.name = sources, sources.plan, model, name
         self.rows = TaskRows(sources, model, name)
 
-    def _is_beside(self, unit: Unit) -> bool:
-        """Return whether a unit exchanges names where option orders are asked, too."""
-        return unit.suffix == FILLER_AUDIT and isinstance(self.rows.names, str)
-
     def planned(self, unit: Unit, places: Sequence[Path]) -> Step:
-        step = self._without_asking(unit) or self._asked(unit, places)
+        """Return the step of a unit: whether it is run, reused or skipped, and why.
+
+        places: folders that may have a run of this unit
+        """
+        step = self._settled(unit) or self._step_by_task(unit, places)
         whole = len(self.rows.chosen) == len(self.rows.population)
         return replace(
             step,
@@ -85,8 +90,16 @@ class TaskPlan:
             staged=self.rows.is_staged,
         )
 
+    def _exchanges_beside_orders(self, unit: Unit) -> bool:
+        """Return whether a unit exchanges names of a task that has an audit of option orders, too.
+
+        The text of `rows.names` then says that names are not the main audit of the task.
+        """
+        return unit.suffix == FILLER_AUDIT and isinstance(self.rows.names, str)
+
     def _step(self, unit: Unit, n_questions: int, status: StepStatus = StepStatus.TO_RUN, note: str = "") -> Step:
-        words = [IN_WORDS.get(unit.suffix, unit.suffix)]
+        """Return a step of this status, which describes the unit as "reference: option orders" does."""
+        words = [WORDS_OF_SUFFIXES.get(unit.suffix, unit.suffix)]
         if unit.suffix == FILLER_AUDIT:
             words = [f"exchanged {self.rows.fillers}"]
         if unit.role is Role.UNSEEN:
@@ -97,14 +110,15 @@ class TaskPlan:
             words.insert(0, REFERENCE_RUN)
         return Step(self.name, ": ".join(words), n_questions, status=status, note=note)
 
-    def _there(self, unit: Unit, n_questions: int, files: Sequence[Path]) -> Step:
+    def _reused(self, unit: Unit, n_questions: int, files: Sequence[Path]) -> Step:
+        """Return the step of a unit whose results are in these files, so that it is not run."""
         folders = ", ".join(dict.fromkeys(str(file.parent) for file in files))
         return replace(self._step(unit, n_questions, StepStatus.THERE, folders), files=tuple(map(str, files)))
 
-    def _without_asking(self, unit: Unit) -> Step | None:
-        """Return the step of a unit for which the model is not asked; None if it is to be asked.
+    def _settled(self, unit: Unit) -> Step | None:
+        """Return the step of a unit that is not run, for a reason that is known before its task is loaded.
 
-        The step has what given runs answer, or why the unit is not run.
+        None if the task has to be loaded to decide.
         """
         n = len(self.rows.chosen)
         if unit.kind == RUN and (reason := self.sources.unscored.get(self.name)):
@@ -112,12 +126,20 @@ class TaskPlan:
         if unit.kind == RUN and self._takes_long:
             return self._step(unit, n, StepStatus.NOT_NEEDED, ACCURACY_TAKES_LONG)
         if unit.role is Role.RUNS and self.rows.given.has_all(unit.kind, self.rows.chosen):
-            step = self._there(unit, n, self.rows.given.with_any(unit.kind, self.rows.chosen))
-            return replace(step, remarks=tuple(_unlike(self.rows.given)))
+            step = self._reused(unit, n, self.rows.given.with_any(unit.kind, self.rows.chosen))
+            return replace(step, remarks=tuple(_remarks_on(self.rows.given)))
         if unit.suffix == FIRST_AUDIT and unit.role is not Role.RUNS and self.rows.obstacle is not None:
             return self._step(unit, 0, StepStatus.NOT_NEEDED, NO_VERDICT_BY_ORDERS)
-        if unit.role is not Role.REFERENCE or unit.suffix == TOKENS:
-            return None
+        if unit.role is Role.REFERENCE and unit.suffix != TOKENS:
+            return self._settled_reference(unit)
+        return None
+
+    def _settled_reference(self, unit: Unit) -> Step | None:
+        """Return the step of a reference's audit that is not needed, not possible, or in the folder of the plan.
+
+        None if the plan has no folder of references, but a model to audit as the reference.
+        """
+        n = len(self.rows.chosen)
         if isinstance(self.rows.orders, str) and unit.suffix != FILLER_AUDIT:
             return self._step(unit, n, StepStatus.NOT_POSSIBLE, self.rows.orders)
         if self.rows.design is not None and self.rows.design.is_exact:
@@ -129,54 +151,59 @@ class TaskPlan:
         why = f"{self.plan.reference} has no audit of these questions by another model"
         return self._step(unit, 0, StepStatus.NOT_POSSIBLE, why)
 
-    def _task_of(self, unit: Unit) -> AskedTask:
+    def _task_of(self, unit: Unit) -> UnitTask:
+        """Return the task that a unit runs: the benchmark itself, or an audit with the metadata of the unit's role."""
         if unit.kind == RUN:
-            return AskedTask(self.name, {}, self.rows.base)
+            return UnitTask(self.name, {}, self.rows.base)
         name = f"{self.name}_{unit.suffix}"
         if unit.kind == FIRST_AUDIT:
-            return AskedTask(name, self.rows.documented | self.rows.of_orders, self.rows.orders)
+            return UnitTask(name, self.rows.documented | self.rows.of_orders, self.rows.orders)
         metadata: dict[str, object] = {**self.rows.of_orders} if unit.suffix == FIRST_AUDIT else {}
         if unit.role is Role.UNSEEN:
-            metadata |= self.plan.of_unseen
+            metadata |= self.plan.unseen_metadata
         elif unit.role is Role.POSITIVE:
-            metadata |= self.plan.of_positive
+            metadata |= self.plan.positive_metadata
         if unit.suffix == FILLER_AUDIT and unit.role in (Role.UNSEEN, Role.POSITIVE):
             metadata |= {FILLERS_KEY: self.rows.fillers}
         elif unit.suffix == FIRST_AUDIT and unit.role not in (Role.UNSEEN, Role.POSITIVE):
             metadata |= self.rows.documented | ({"control_form": False} if unit.role is Role.REFERENCE else {})
-        asked_task = AskedTask(name, metadata, self.rows.load(name, metadata, unit.model))
-        if (
-            isinstance(asked_task.loaded, str)
-            or unit.role is not Role.UNSEEN
-            or unit.suffix not in (TOKENS, CONFUSION)
-        ):
-            return asked_task
-        return self._asked_alike(unit.suffix, asked_task)
+        unit_task = UnitTask(name, metadata, self.rows.load(name, metadata, unit.model))
+        if isinstance(unit_task.loaded, str) or unit.role is not Role.UNSEEN or unit.suffix not in (TOKENS, CONFUSION):
+            return unit_task
+        return self._made_comparable(unit.suffix, unit_task)
 
     def _rows_of(self, unit: Unit, loaded: LoadedTask | str) -> list[PlacedRow]:
-        """Return the drawn questions; all of the unseen ones.
+        """Return the rows that a unit runs: as a rule those that are drawn for the task.
 
-        An audit whose rows are not questions of the benchmark, such as one of question orders, draws from its own.
+        Unseen questions are all run; a positive control has as many rows as the task. An audit whose rows are not
+        questions of the benchmark, such as one of question orders, draws from its own rows.
         """
         if unit.kind == RUN:
             return self.rows.chosen
-        if isinstance(loaded, str) or unit.role is Role.UNSEEN:
-            return [] if isinstance(loaded, str) else loaded.rows
-        chosen = self.rows.names_beside if self._is_beside(unit) else self.rows.chosen
+        if isinstance(loaded, str):
+            return []
+        if unit.role is Role.UNSEEN:
+            return loaded.rows
+        exchanges_beside_orders = self._exchanges_beside_orders(unit)
+        chosen = self.rows.names_beside if exchanges_beside_orders else self.rows.chosen
         if unit.role is Role.POSITIVE:
             return drawn_once(exchangeable(loaded, self.rows.fillers), len(chosen), self.plan.seed)
-        if self._is_beside(unit):
+        if exchanges_beside_orders:
             return chosen
         rows = dict.fromkeys(row for _, row in found_among(loaded.rows, self.rows.chosen))
         return list(rows) or self.rows.drawn(loaded.keyed(loaded.rows))
 
-    # ------------------------------------------------------------------ parts of a step
+    # ------------------------------------------------------------------ steps that need the unit's task
 
-    def _asked(self, unit: Unit, places: Sequence[Path]) -> Step:
-        """Return the step of a unit: what is there already, else what is to be run, else why it cannot be."""
-        asked_task = self._task_of(unit)
-        loaded, rows = asked_task.loaded, self._rows_of(unit, asked_task.loaded)
-        n = len(rows if unit.role in (Role.UNSEEN, Role.POSITIVE) or self._is_beside(unit) else self.rows.chosen)
+    def _step_by_task(self, unit: Unit, places: Sequence[Path]) -> Step:
+        """Return the step of a unit whose task is loaded for it.
+
+        A run in one of the places is reused; else the step says why the unit cannot be run, or what a worker runs.
+        """
+        unit_task = self._task_of(unit)
+        loaded, rows = unit_task.loaded, self._rows_of(unit, unit_task.loaded)
+        has_other_rows = unit.role in (Role.UNSEEN, Role.POSITIVE) or self._exchanges_beside_orders(unit)
+        n = len(rows if has_other_rows else self.rows.chosen)
         if isinstance(loaded, str):
             return self._step(unit, n, StepStatus.NOT_POSSIBLE, loaded)
         for place in places:
@@ -187,11 +214,11 @@ class TaskPlan:
                 is_same=is_same_model,
             )
             if files := present.exact(unit.suffix, rows, loaded):
-                return self._there(unit, n, files)
-        return self._impossible(unit, n, rows, loaded) or self._to_run(unit, rows, asked_task, loaded)
+                return self._reused(unit, n, files)
+        return self._not_possible(unit, n, rows, loaded) or self._to_run(unit, rows, unit_task, loaded)
 
-    def _impossible(self, unit: Unit, n: int, rows: Sequence[PlacedRow], loaded: LoadedTask) -> Step | None:
-        """Return why rows cannot be asked, or would give no verdict; None if nothing is known to prevent it."""
+    def _not_possible(self, unit: Unit, n: int, rows: Sequence[PlacedRow], loaded: LoadedTask) -> Step | None:
+        """Return the step of a unit that cannot be run or would give no verdict; None if no reason is known."""
         remedy, backend = "", self.sources.who[unit.model].model
         needs = sorted({task_needs(task) for task in loaded.leaves.values()})
         reason = next(filter(None, (why_cannot_answer(backend, need) for need in needs)), "")
@@ -206,7 +233,8 @@ class TaskPlan:
             reason = NUMBERS_ALONE
         return replace(self._step(unit, n, StepStatus.NOT_POSSIBLE, reason), remedy=remedy) if reason else None
 
-    def _to_run(self, unit: Unit, rows: Sequence[PlacedRow], asked_task: AskedTask, loaded: LoadedTask) -> Step:
+    def _to_run(self, unit: Unit, rows: Sequence[PlacedRow], unit_task: UnitTask, loaded: LoadedTask) -> Step:
+        """Return the step with the work of a unit that is to be run; without, if none of its rows can be scored."""
         samples = samples_of(rows)
         size = self.sources.size(loaded, samples, unit.model)
         if not size.n_requests:
@@ -215,24 +243,24 @@ class TaskPlan:
         is_drawn = len(self.rows.chosen) < len(self.rows.population) and unit.role is not Role.UNSEEN
         n_read = size.n_read(self.sources.who[unit.model].model)
         work = UnitWork(
-            task=asked_task.name,
-            metadata=self.sources.metadata(unit.model, asked_task.metadata),
+            task=unit_task.name,
+            metadata=self.sources.metadata(unit.model, unit_task.metadata),
             samples=samples,
             digests={task: loaded.digest(task) for task in samples},
-            num_fewshot=self.rows.num_fewshot_of(asked_task.name),
+            num_fewshot=self.rows.num_fewshot_of(unit_task.name),
             seed=self.plan.seed if is_drawn else None,
             n_characters=size.n_characters,
             n_tokens=n_read + size.n_generated,
             size=size,
         )
         is_tested = unit.kind in (FIRST_AUDIT, FILLER_AUDIT)
-        note = self._of_count(loaded.keyed(rows), unit.kind) if is_tested else ""
+        note = self._remark_on_count(loaded.keyed(rows), unit.kind) if is_tested else ""
         step = self._step(unit, len(rows), note=note)
         return replace(step, n_requests=size.n_requests, n_tokens=n_read, work=work)
 
     @cached_property
     def _takes_long(self) -> bool:
-        """True if its accuracy takes generation on a CPU, and the plan does not ask for it by name."""
+        """True if the task's accuracy takes generation on a CPU, and the plan does not set `accuracy`."""
         if self.plan.accuracy is not None or isinstance(self.rows.names, str) or isinstance(self.rows.base, str):
             return False
         backend = backend_of(self.sources.who[self.model].model)
@@ -244,49 +272,55 @@ class TaskPlan:
 
         return self.sources.models[self.model].device == "cpu" or find_device("auto").type == "cpu"
 
-    def _of_count(self, rows: Sequence[PlacedRow], suffix: str) -> str:
-        """Return the remark on the number of questions in an audit of option orders or exchanged names."""
+    def _remark_on_count(self, rows: Sequence[PlacedRow], suffix: str) -> str:
+        """Return the remark on which verdicts so many questions can have, by option orders or exchanged names."""
         n, design = len(each_once(rows, lambda row: row.key)), self.rows.design if suffix == FIRST_AUDIT else None
         n_enough = self.rows.n_enough if suffix == FIRST_AUDIT else self.rows.n_names_enough
         if n < FEWEST_JUDGED:
             return f"{counted(n)} are too few for a verdict, which needs {FEWEST_JUDGED}"
-        copies = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
+        extent = f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
         if self.plan.budget is not None and design is not None:
-            copies = str(design.within)
+            extent = str(design.within)
         in_layouts = f"in {count(design.n_layouts)} layouts" if design is not None and design.n_layouts > 1 else ""
-        what = f"{whole_percent(self.plan.detect)} seen {DETECT_TIMES} times"
-        power = f"probably enough to find {what}"
+        leak = f"{whole_percent(self.plan.detect)} seen {DETECT_TIMES} times"
+        power = f"probably enough to find {leak}"
         if n_enough is None:
-            power = f"no number of questions is enough to find {what}"
+            power = f"no number of questions is enough to find {leak}"
         elif n < n_enough:
-            power = f"about {counted(rounded_up(n_enough))} are usually needed to find {what}"
+            power = f"about {counted(rounded_up(n_enough))} are usually needed to find {leak}"
         may_exclude = n_enough is not None and 2 * n >= n_enough  # a model may need half as many as usual
         words = f"{VerdictWord.EVIDENCE}, {VerdictWord.NONE_FOUND}" if may_exclude else VerdictWord.EVIDENCE
         ends = f"with {counted(n)}: {words} or {VerdictWord.INCONCLUSIVE}"
-        return "; ".join(filter(None, (copies, in_layouts, power, ends)))
+        return "; ".join(filter(None, (extent, in_layouts, power, ends)))
 
-    def _asked_alike(self, suffix: str, asked_task: AskedTask) -> AskedTask:
-        """Return choice confusion and texts of unseen questions as of the benchmark, so that they can be compared."""
+    def _made_comparable(self, suffix: str, unit_task: UnitTask) -> UnitTask:
+        """Return an audit of unseen questions that scores them in the way in which the benchmark's are scored.
+
+        The audit is of texts or of choice confusion. Prompts of the two are compared by a first question of each. If
+        the benchmark's own prompt does not fit other questions, `loaded` is NOT_ALIKE.
+        """
         question = _first_question(self.rows.load(f"{self.name}_{suffix}"), suffix)
         if question is None:
-            return asked_task
-        plain, not_alike = replace(question, frame=None, prompt=None), replace(asked_task, loaded=NOT_ALIKE)
+            return unit_task
+        plain = replace(question, frame=None, prompt=None)  # without the benchmark's own prompt
+        not_alike = replace(unit_task, loaded=NOT_ALIKE)
         if suffix == TOKENS:
-            other = _first_question(asked_task.loaded, suffix)
+            other = _first_question(unit_task.loaded, suffix)
             is_plain = whole_text(question) == whole_text(plain)
             if other is None or is_plain == (whole_text(other) == whole_text(replace(other, frame=None, prompt=None))):
-                return asked_task
+                return unit_task
             return not_alike
         score = "letters" if question.prompt is None else "texts"
         if ChoiceConfusion().original_requests(question) != ChoiceConfusion(score=score).original_requests(plain):
             return not_alike
         if score == "letters":
-            return asked_task
-        metadata = {**asked_task.metadata, "score": score}
-        return AskedTask(asked_task.name, metadata, self.rows.load(asked_task.name, metadata))
+            return unit_task
+        metadata = {**unit_task.metadata, "score": score}
+        return UnitTask(unit_task.name, metadata, self.rows.load(unit_task.name, metadata))
 
 
-def _unlike(present: PresentRuns) -> Iterator[str]:
+def _remarks_on(present: PresentRuns) -> Iterator[str]:
+    """Yield a sentence for each given run of another model, and one for runs that do not record their weights."""
     for difference in present.others:
         yield f"runs of another model of this name are there and are not used: {difference}"
     if present.n_unknown:
@@ -295,7 +329,7 @@ def _unlike(present: PresentRuns) -> Iterator[str]:
 
 
 def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
-    """Return the first question of a task that can be asked. Choice confusion needs its answer, too."""
+    """Return the first question of a task that an audit can score; choice confusion needs one with an answer."""
     for task in () if isinstance(loaded, str) else loaded.leaves.values():
         questions: Iterable[Question] = task.benchmark()
         for question in questions:

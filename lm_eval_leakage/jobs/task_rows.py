@@ -36,66 +36,80 @@ from lm_eval_leakage.results.formatting import rounded_up
 from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
-HOW_ORDERS_ARE_ASKED = frozenset({"layouts", "orders"})  # keys of `metadata`: who gives one has the last word
+SETTINGS_OF_ORDERS = frozenset(
+    {"layouts", "orders"}
+)  # keys of a plan's `metadata` that keep layouts from being chosen
 NO_NAMES = "its questions have options, whose orders are scored"
 
 
 class TaskRows:
-    """The rows of one task for one model: those that may be drawn, those that are, and what is known of their verdict.
+    """The rows of one task for one model: those that may be drawn, and those that are.
 
-    base, orders, names: the task itself, and its audits of option orders and of exchanged names; each is loaded, or
-        why it cannot be asked
-    design: how much the audit of option orders asks; None if there is none
-    documented, of_orders: metadata of that audit; the latter, of that of the unseen questions, too
-    given: the model's runs that the plan names; references: other models' audits in a folder
-    population: rows that may be drawn; chosen: those that are drawn
+    It says if they can give a verdict, and how many are needed for it.
+
+    base, orders, names: the task itself, and its audits of option orders and of exchanged names. Each is the task in
+        memory, or the reason why it cannot be run. `names` is NO_NAMES for a task that has an audit of option orders
+    design: how many orders the audit of option orders scores; None if there is no such audit
+    documented: metadata of the audit of option orders alone
+    of_orders: metadata of that audit and of the same audit of the unseen questions
+    given: the model's runs that the plan names
+    references: other models' audits in the folder that the plan names; None without a folder
+    population: the rows that may be drawn
+    chosen: the rows that are drawn
     """
 
     def __init__(self, sources: PlanSources, model: str, name: str) -> None:
         self.sources, self.plan, self.model, self.name = sources, sources.plan, model, name
         self.who, self.given = sources.who[model], sources.given(model)
         orders, folder = self.plan.orders, self.plan.reference
-        self.documented: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}  # metadata of their audit
-        self.of_orders: dict[str, Any] = {}  # likewise, and of that of the unseen questions
+        self.documented: dict[str, Any] = {} if orders is None else {STATUS_KEY: orders}
+        self.of_orders: dict[str, Any] = {}
         self.base = self.load(name)
         if not isinstance(self.base, str):
             self.given = self.given.known_in(self.base)
         self.references = present_references(folder, self.who) if isinstance(folder, Path) else None
-        self.orders, self.design = self._asked_in(self._layouts)
-        # the rows of a task without options that can be asked: what exchanges their names, or why nothing does
+        self.orders, self.design = self._load_orders_with(self._layouts)
+        # names are the main audit only of a task whose option orders cannot be scored
         self.names = self.load(f"{name}_{FILLER_AUDIT}") if isinstance(self.orders, str) else NO_NAMES
         if isinstance(self.orders, str) and isinstance(self.names, str) and self.names.startswith(NO_DETAIL):
             self.orders = f"{self.orders}; and {self.names}"
         if isinstance(self.orders, str) and (isinstance(self.base, str) or self.plan.budget is not None):
             raise ValueError(self.base if isinstance(self.base, str) else f"{name} cannot be checked: {self.orders}")
         if self._layouts and self.design is not None and self.design.n_orders <= 2:
-            self.orders, self.design = self._asked_in({})
-        self.chosen = self._chosen()
+            self.orders, self.design = self._load_orders_with({})
+        self.chosen = self._draw()
         if self.plan.budget is not None and self.design is not None:
             self.of_orders = {"orders": self.design.within.n_orders}
             self.orders = self._audit_of_orders()
 
     def _audit_of_orders(self) -> LoadedTask | str:
+        """Return the audit of option orders with its present metadata, or why it cannot be run."""
         return self.load(f"{self.name}_{FIRST_AUDIT}", self.documented | self.of_orders)
 
-    def _asked_in(self, layouts: dict[str, Any]) -> tuple[LoadedTask | str, AuditDesign | None]:
+    def _load_orders_with(self, layouts: dict[str, Any]) -> tuple[LoadedTask | str, AuditDesign | None]:
+        """Set the layouts in `of_orders`, and return the audit of option orders with its design."""
         self.of_orders = layouts
         orders = self._audit_of_orders()
         return orders, None if isinstance(orders, str) else self.sources.design(orders)
 
     @property
     def _layouts(self) -> dict[str, Any]:
-        """The layouts of the audit of option orders. One alone misses leakage in others.
+        """The metadata of the layouts that the audit of option orders scores; empty for its default layout.
 
-        Two options have one: each layout prefers one or the other, so that several leave ties.
+        They are every layout, or those of the references: a single layout misses leakage in others. The initializer
+        takes questions of two options back to a single layout. With several, ties remain, since each layout prefers
+        one of the two orders.
         """
-        if self.plan.budget is not None or self.plan.metadata.keys() & HOW_ORDERS_ARE_ASKED:
+        if self.plan.budget is not None or self.plan.metadata.keys() & SETTINGS_OF_ORDERS:
             return {}
         layouts = EVERY if self.references is None else self.references.layouts
         return {} if layouts == AUDITED else {"layouts": layouts}
 
-    def _chosen(self) -> list[PlacedRow]:
-        """Return the rows of the given runs, if there are any; among them, those that the reference has, too."""
+    def _draw(self) -> list[PlacedRow]:
+        """Set `population`, and return the rows that are drawn from it.
+
+        The population has only rows that the given runs and the references have, where there are any.
+        """
         base = [] if isinstance(self.base, str) else self.base.rows
         audited = self._exchangeable
         if not isinstance(self.orders, str):
@@ -114,11 +128,11 @@ class TaskRows:
 
     @cached_property
     def _exchangeable(self) -> list[PlacedRow]:
-        """The rows whose names can be exchanged, where that is what is asked."""
+        """The rows whose names can be exchanged; empty unless names are the main audit of the task."""
         return [] if isinstance(self.names, str) else exchangeable(self.names, self.fillers)
 
     def drawn(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
-        """Return as many of the rows as the plan asks of them, drawn at random."""
+        """Return rows drawn at random, as many as `questions` of the plan or the first stage sets."""
         n = self.plan.questions if isinstance(self.plan.questions, int) else None
         if self.plan.questions == ENOUGH:
             n = max(self.n_enough or N_QUESTIONS, FEWEST_DRAWN)
@@ -128,12 +142,12 @@ class TaskRows:
 
     @property
     def _is_early(self) -> bool:
-        """True if only the questions of the first stage are asked."""
+        """True if this plan is that of the first stage, which draws fewer questions."""
         return (self.model, self.name) in self.sources.early
 
     @property
     def is_staged(self) -> bool:
-        """True if fewer rows might be enough, so that they are asked first."""
+        """True if so many rows are needed that a first stage of fewer rows is run before all."""
         is_free = self.plan.questions == ENOUGH and self.plan.budget is None
         # other rows would exchange other names, so that no answer of a first stage could be used again
         is_free = is_free and isinstance(self.names, str)
@@ -141,22 +155,27 @@ class TaskRows:
 
     @property
     def n_enough(self) -> int | None:
-        """The number of questions that are enough; None, too, if neither option orders nor names are asked."""
+        """The number of questions with which the main audit probably finds `detect` of the plan.
+
+        None if no number is enough, or if neither option orders nor names can be audited.
+        """
         if not isinstance(self.names, str):
             return self.n_names_enough
         return None if self.design is None or self.obstacle_of_all is not None else self.design.n_enough
 
     @property
     def n_names_enough(self) -> int | None:
-        """The number of rows that exchange their names that are enough."""
+        """The number of rows with which exchanged names probably find `detect` of the plan; None if none is enough."""
         return rows_usually_needed(
             self.plan.detect, self.sources.level, has_reference=self._has_reference, fillers=self.fillers
         )
 
     @cached_property
     def names_beside(self) -> list[PlacedRow]:
-        """The rows that exchange their names where option orders are asked, too. They are drawn by themselves,
-        since only a part of the rows has a name, and they cost less than orders."""
+        """The rows whose names are exchanged for a task that has an audit of option orders, too.
+
+        They are drawn apart from `chosen`, since only some rows have a name, and they cost less than orders.
+        """
         loaded = self.load(f"{self.name}_{FILLER_AUDIT}")
         n = self.plan.questions if isinstance(self.plan.questions, int) else None
         n = self.n_names_enough if self.plan.questions == ENOUGH else n
@@ -164,14 +183,14 @@ class TaskRows:
 
     @cached_property
     def fillers(self) -> str:
-        """Return what its rows exchange: names, or numbers."""
+        """The kind of fillers that the task's rows exchange: NUMBERS if all its members do, else NAMES."""
         loaded = self.load(f"{self.name}_{FILLER_AUDIT}") if isinstance(self.names, str) else self.names
         kinds = set() if isinstance(loaded, str) else {task.fillers for task in loaded.leaves.values()}
         return NUMBERS if kinds == {NUMBERS} else NAMES
 
     @property
     def has_only_numbers(self) -> bool:
-        """True if its rows exchange numbers, and nothing is there beside which those have a verdict."""
+        """True if the rows exchange numbers, and have neither a reference nor unseen questions for a verdict."""
         return self.fillers == NUMBERS and not (self._has_reference or self.plan.unseen is not None)
 
     # ------------------------------------------------------------------ whether a verdict is possible
@@ -183,10 +202,13 @@ class TaskRows:
 
     @cached_property
     def obstacle(self) -> Obstacle | None:
-        """The reason why the drawn questions give no verdict. A first stage is only asked where all may have one."""
+        """The reason why option orders of the drawn questions give no verdict; None if they may.
+
+        A first stage has none of its own: it is run only where all questions may have a verdict.
+        """
         if self.obstacle_of_all is not None:
             every = self.obstacle_of_all
-            remedies = (*every.remedies, *self._of_texts())
+            remedies = (*every.remedies, *self._remedies_by_texts())
             return Obstacle(f"{every.reason}; no number of questions is enough", remedies)
         if self._is_early or (obstacle := self._prospect(self.chosen).obstacle) is None:
             return None
@@ -208,6 +230,7 @@ class TaskRows:
 
     @cached_property
     def _has_reference(self) -> bool:
+        """True if a reference model is audited, or the folder of references has any of the rows."""
         return self.sources.has_reference_model or bool(self.references and self.references.among(self.population))
 
     @cached_property
@@ -216,12 +239,12 @@ class TaskRows:
         leaves = {} if isinstance(self.orders, str) else self.orders.leaves
         if self.plan.unseen is None or all(task.orders.status != OrderStatus.PATTERNED for task in leaves.values()):
             return None
-        metadata = {**self.of_orders, **self.plan.of_unseen}
+        metadata = {**self.of_orders, **self.plan.unseen_metadata}
         unseen = self.load(f"{self.name}_{FIRST_AUDIT}", metadata)
         return None if isinstance(unseen, str) else natural_before(unseen.leaves)
 
-    def _of_texts(self) -> Iterator[str]:
-        """Yield the remedy by texts, which show evidence without any option orders."""
+    def _remedies_by_texts(self) -> Iterator[str]:
+        """Yield the remedy to test texts, which need no option orders; nothing if it would not help."""
         has_all = self.plan.unseen is not None and self.sources.has_reference_model
         if not self._prospect(self.population).has_enough_families:
             return
@@ -234,7 +257,7 @@ class TaskRows:
 
     @cached_property
     def benchmarks(self) -> dict[str, str]:
-        """The tasks in it, with digests of the rows of those whose orders or names are asked; else empty ones."""
+        """The task or a group's tasks, each with a digest of its rows; it is empty for those that are not audited."""
         tested = self.names if isinstance(self.orders, str) else self.orders
         audited = {} if isinstance(tested, str) else tested.leaves
         every = {} if isinstance(self.base, str) else self.base.leaves
@@ -256,7 +279,7 @@ class TaskRows:
 
 
 def exchangeable(audit: LoadedTask, fillers: str) -> list[PlacedRow]:
-    """Return the rows that an audit can ask: of one that exchanges fillers, those with such a filler."""
+    """Return the rows that an audit can score; if it exchanges fillers, only rows that have fillers of this kind."""
     chosen = []
     for row in audit.rows:
         task = audit.leaves[row.task]

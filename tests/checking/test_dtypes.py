@@ -49,7 +49,7 @@ def test_the_format_that_the_processor_has_units_for_is_an_argument_of_the_model
     assert plan.reference == {"pretrained": "other", "dtype": usual}
     assert sentences == (CHOSEN[usual],)
     assert plan.models[0].who.identity["dtype"] == usual
-    assert plan.asked_models[1].who.identity["dtype"] == usual
+    assert plan.all_models[1].who.identity["dtype"] == usual
     again, _ = with_dtypes(check_plan(as_settings(plan)), alike)
     assert again.models[0].who.identity == plan.models[0].who.identity
 

@@ -145,10 +145,10 @@ def test_identities_are_of_one_model_if_their_weights_are_the_same(identity: Any
 
 def test_keys_of_a_plan_are_unique_and_stable() -> None:
     settings = {"model_args": "pretrained=a/m", "tasks": "mmlu", "reference": "pretrained=a_m"}
-    keys = [[model.key for model in check_plan(settings).asked_models] for _ in range(2)]
+    keys = [[model.key for model in check_plan(settings).all_models] for _ in range(2)]
     assert keys[0] == keys[1]
     assert keys[0][0] == "a_m"
     assert keys[0][1].startswith("a_m@")
     plan = check_plan(settings)
     assert [plan.model(key).model_args for key in keys[0]] == [{"pretrained": "a/m"}, {"pretrained": "a_m"}]
-    assert [model.key for model in check_plan(settings | {"reference": "pretrained=r"}).asked_models] == ["a_m", "r"]
+    assert [model.key for model in check_plan(settings | {"reference": "pretrained=r"}).all_models] == ["a_m", "r"]
