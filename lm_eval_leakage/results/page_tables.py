@@ -44,7 +44,8 @@ def deciding_cell(row: Row) -> Cell:
     p-values."""
     verdict, ratio = row.verdict, row.verdict.ratio
     if not math.isnan(verdict.deciding_pvalue):
-        return Cell(*pvalue_parts(verdict), order=verdict.deciding_pvalue)
+        unadjusted, adjusted, _ = pvalue_parts(verdict)
+        return Cell(unadjusted, adjusted and f"{adjusted} adjusted", verdict.deciding_pvalue)
     if math.isnan(ratio.value):
         return EMPTY
     value, bound = ratio_parts(ratio)

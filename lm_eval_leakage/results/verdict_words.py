@@ -130,10 +130,12 @@ def reason_of(verdict: DataVerdict) -> str:
     return "; ".join(filter(None, (verdict_in_words(verdict), control, left_out_in_words(verdict.n_copies))))
 
 
-def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
-    """Return the p-value in two parts, `p = 0.57` and `1 after adjustment for 2 verdicts`, which decides the word; the
-    latter is empty for a verdict that is shown alone, unless it is of a later look, or the share of later looks
-    changes its word."""
+def pvalue_parts(verdict: DataVerdict) -> tuple[str, str, str]:
+    """Return the p-value, the adjusted one, which decides the word, and what it is adjusted for.
+
+    For example `p = 0.57`, `1` and `2 verdicts`. The last two are empty for a verdict that is shown alone, unless it
+    is of a later look, or the share of later looks changes its word.
+    """
     unadjusted = pvalue_equation(verdict.pvalue, verdict.is_bound)
     verdicts = [f"{count(verdict.n_together)} verdicts"] if verdict.n_together > 1 else []
     if verdict.look > 1:
@@ -142,9 +144,8 @@ def pvalue_parts(verdict: DataVerdict) -> tuple[str, str]:
         says_more = verdict.look and (verdicts or verdict.word != verdict.word_by(verdict.pvalue))
         looks = ["later looks"] if says_more else []
     if not verdicts and not looks:
-        return unadjusted, ""
-    adjusted = format_pvalue(verdict.deciding_pvalue, verdict.is_bound)
-    return unadjusted, f"{adjusted} after adjustment for {' and '.join([*verdicts, *looks])}"
+        return unadjusted, "", ""
+    return unadjusted, format_pvalue(verdict.deciding_pvalue, verdict.is_bound), " and ".join([*verdicts, *looks])
 
 
 def ratio_parts(ratio: OrderRatio) -> tuple[str, str]:
@@ -154,9 +155,10 @@ def ratio_parts(ratio: OrderRatio) -> tuple[str, str]:
 
 def pvalue_in_words(verdict: DataVerdict) -> str:
     """Return the p-value, the adjusted one, and the level from which the last of them is evidence, on one line."""
-    unadjusted, adjusted = pvalue_parts(verdict)
-    level = format_pvalue(EVIDENCE_LEVEL if adjusted else verdict.level)
-    return ", ".join(filter(None, (unadjusted, adjusted, f"evidence at ≤ {level}")))
+    unadjusted, adjusted, reasons = pvalue_parts(verdict)
+    if not adjusted:
+        return f"{unadjusted}, evidence at ≤ {format_pvalue(verdict.level)}"
+    return f"{unadjusted}, {adjusted} after adjustment for {reasons}, evidence at ≤ {format_pvalue(EVIDENCE_LEVEL)}"
 
 
 def verdict_in_words(verdict: DataVerdict, *, short: bool = False) -> str:
@@ -258,8 +260,8 @@ def positive_in_words(verdict: DataVerdict) -> str:
     size = f"{number(control.effect, 2)} ± {number(control.error, 2)}, {pvalue_equation(control.pvalue)}"
     if not control.shows_memory:
         return (
-            f"the positive control, {counted(control.n)} of {control.name}, shows no memory either ({size}), so that "
-            "this audit may not find what this model remembers"
+            f"the positive control, {counted(control.n)} of {control.name}, shows no memory either ({size}): the "
+            "audit may miss what the model remembers"
         )
     claim = f"as a positive control, the model shows memory of {control.name} ({size})"
     if math.isnan(control.at_most) or verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
@@ -361,7 +363,7 @@ def _too_little(verdict: DataVerdict) -> str:
             amount, wanted = percent(share, 1), percent(verdict.detect, 1)
         amount = f"up to {amount} of the questions"
     seen = f"been seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
-    return f"{amount} may have {seen}, and the aim was to exclude {wanted}"
+    return f"{amount} may have {seen}; the aim was {wanted}"
 
 
 def _what_would_do(verdict: DataVerdict) -> str:

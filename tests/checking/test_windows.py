@@ -49,7 +49,7 @@ def test_the_count_is_in_every_file(docs: Any, tmp_path: Path) -> None:
     (record,) = json.loads((tmp_path / "out" / "verdicts.json").read_text())["verdicts"]
     assert (record["n_left_out"], record["n_too_long"]) == (N_LONG, N_LONG)
     assert (
-        f"were not asked; all would need max_length={record['figures'].rpartition('=')[2][:-1]}"
+        f"were not scored; all would need max_length={record['figures'].rpartition('=')[2][:-1]}"
         in outcome.page.read_text()
     )
     (log,) = (tmp_path / "out" / "runs").rglob("samples_quiz_2*.jsonl")

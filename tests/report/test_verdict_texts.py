@@ -56,10 +56,10 @@ def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
         ((), ", but how many questions may have been seen is not known."),
         (
             ((1, math.nan), (3, math.nan)),
-            ", but all of the questions may have been seen 3 times as the audit shows them, and the aim was to",
+            ", but all of the questions may have been seen 3 times as the audit shows them; the aim was",
         ),
         (((1, 0.244), (3, 0.251)), ", but up to 25.1% of the questions may have been seen 3 times as the audit"),
-        (((1, 0.244), (3, 0.251)), "and the aim was to exclude 25.0%."),
+        (((1, 0.244), (3, 0.251)), "the aim was 25.0%."),
         (((1, 0.244), (3, 0.1)), "). At most 10 % of the questions were seen 3 times as the audit shows them, "),
         (((1, math.nan), (3, 0.1)), "). At most 10 % of the questions were seen 3 times as the audit shows them, "),
     ],
@@ -291,7 +291,7 @@ def test_a_bound_says_in_which_layouts_the_questions_were_seen(layouts: tuple[st
     )
     little = replace(verdict_of_looks, at_most=((3, 0.4),))
     assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in reason_of(little)
-    assert f"up to 40 % of the questions may have been seen 3 times{how}, and the aim" in verdict_in_words(
+    assert f"up to 40 % of the questions may have been seen 3 times{how}; the aim" in verdict_in_words(
         little, short=True
     ).replace("\xa0", " ")
     assert f"At most 20 % of the questions were seen 3 times{how}, " in verdict_in_words(
