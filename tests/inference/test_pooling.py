@@ -65,6 +65,6 @@ def test_the_mean_of_any_values_has_its_standard_error_from_two_on(values: list[
     ids=["share", "mean", "at the edge", "not an accuracy", "without an error"],
 )
 def test_an_accuracy_has_the_interval_of_a_share_where_it_is_one(accuracy, n, ends) -> None:
-    found = accuracy_in_interval(accuracy, n)
-    assert (found.low, found.high) == pytest.approx(ends, abs=1e-3, nan_ok=True)
-    assert (found.value, found.stderr) == pytest.approx((accuracy.value, accuracy.stderr), nan_ok=True)
+    estimate = accuracy_in_interval(accuracy, n)
+    assert (estimate.low, estimate.high) == pytest.approx(ends, abs=1e-3, nan_ok=True)
+    assert (estimate.value, estimate.stderr) == pytest.approx((accuracy.value, accuracy.stderr), nan_ok=True)
