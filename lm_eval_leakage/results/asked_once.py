@@ -5,7 +5,8 @@ Every test, rate and list of one model's questions is computed from these."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,12 +59,15 @@ def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[Ask
 
     by_task: whether what two tasks ask counts once for each
     """
+    lines = list(lines)
+    of_whole = _rows_of_whole_benchmarks(lines)
     rows: dict[str, dict[str, AuditLine]] = {}
     repeated: dict[str, set[int | None]] = {}
     for line in lines:
-        row = rows.setdefault(line.question, {})
+        name = of_whole.get((line.benchmark, line.question_key), line.question)
+        row = rows.setdefault(name, {})
         if line.is_repeated and line.detector in row:
-            repeated.setdefault(line.question, set()).add(line.doc_id)
+            repeated.setdefault(name, set()).add(line.doc_id)
         else:
             row[line.detector] = line
     first = {name: next(iter(by_detector.values())) for name, by_detector in rows.items()}
@@ -83,3 +87,22 @@ def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[Ask
         n_rows = {name: 1 + len(repeated.get(name, ())) for name in names}
         questions.append(AskedOnce(question_key, {name: rows[name] for name in sorted(names, key=place)}, n_rows))
     return questions
+
+
+def _rows_of_whole_benchmarks(lines: Sequence[AuditLine]) -> dict[tuple[str, str], str]:
+    """Return the hashes of rows in the audit of a whole benchmark, by the task and the key of the same question there.
+
+    An audit of all subjects, such as `cmmlu_leakage_perm`, adds the subject to rows that do not have it. So their
+    hashes differ from those in audits of single tasks, such as `cmmlu_agronomy_choice_confusion`. Rows that have the
+    same hash in both are left out.
+    """
+    hashes_of_task = defaultdict(set)
+    for line in lines:
+        hashes_of_task[line.benchmark].add(line.question)
+    hashes = {}
+    for line in lines:
+        task = f"{line.benchmark}_{line.subject}"
+        differs = task in hashes_of_task and line.question not in hashes_of_task[task]
+        if line.subject and line.question_key and differs:
+            hashes[task, line.question_key] = line.question
+    return hashes

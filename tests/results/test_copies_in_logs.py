@@ -14,7 +14,7 @@ from lm_eval_leakage.results.asked_once import asked_once
 from lm_eval_leakage.results.clean_sets import clean_sets
 from lm_eval_leakage.results.unseen_questions import unseen_questions
 from lm_eval_leakage.results.verdict_words import sentence_of
-from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
+from tests.results.harness_files import DETECTOR, answered, audited, confused, row, write_run
 
 N = 40
 ROWS = [row(number) for number in range(N)]
@@ -104,6 +104,24 @@ def test_the_same_question_in_two_tasks_has_a_flag_in_each_and_counts_once_in_th
         ("bench_a", "task", "bench", 1, 0, 1),
         ("bench_b", "task", "bench", 1, 0, 0),
     ]
+
+
+def test_an_audit_of_all_subjects_is_joined_with_audits_of_the_tasks_whose_rows_lack_the_subject(
+    tmp_path: Path,
+) -> None:
+    with_subject = [row(number, "ab"[number % 2]) for number in range(N)]
+    docs = {f"bench_{subject}": [doc for doc in with_subject if doc["subject"] == subject] for subject in "ab"}
+    bare = {task: [{**doc, "subject": ""} for doc in rows] for task, rows in docs.items()}
+    run = {task: [answered(i, doc, i % 3 == 0) for i, doc in enumerate(rows)] for task, rows in bare.items()}
+    arms = {f"{task}_choice_confusion": [confused(doc, True, False) for doc in rows] for task, rows in bare.items()}
+    write_run(tmp_path / "arms", "m", arms, groups={"bench_choice_confusion": [*arms]})
+    write_run(tmp_path / "run", "m", run, groups={"bench": [*run]})
+    write_run(tmp_path / "orders", "m", {"bench_leakage_perm": lines(with_subject)})
+    (annotation,) = annotate([tmp_path])
+    (group,) = (row for row in annotation.rows if row.task == "bench")
+    assert (group.level, group.n, group.n_joined, group.n_tested, group.n_copies) == ("group", N, N, N, 0)
+    assert columns.CONFUSION.of(group).value == -1
+    assert group.verdict.n_asked == N
 
 
 def test_unseen_questions_count_once(tmp_path: Path) -> None:
