@@ -153,7 +153,8 @@ class ArmsMeasurement(Measurement):
     confusion: margin of the right option over the best other among the published options, minus its margin among the
         replaced and shuffled ones, nats
     reference, reference_stderr: a clean model's delta and its standard error; None and 0 if not given
-    shuffled_place: place of the right option when shuffled; None where the model is not shown their order
+    shuffled_place: place of the right option when shuffled; None where the model is not shown another order than the
+        published one: its options are scored alone, or the draw is the published order
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("confusion",)

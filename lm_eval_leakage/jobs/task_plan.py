@@ -324,8 +324,9 @@ def _remarks_on(present: PresentRuns) -> Iterator[str]:
     for difference in present.others:
         yield f"runs of another model of this name are there and are not used: {difference}"
     if present.n_unknown:
-        runs = f"{counted(present.n_unknown, 'run')} that --runs names do not say which weights they are of"
-        yield f"{runs}; they are used by the model's name"
+        yield (
+            f"the weights are not recorded in {counted(present.n_unknown, 'run')} of --runs, taken for the model's by name"
+        )
 
 
 def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:

@@ -71,7 +71,8 @@ def window_needed(reason: str | None) -> int:
 class Arms:
     """The answers to a question in the arms of the choice-confusion audit: each field says whether one is right.
 
-    shuffled_place: place of the right option among the shuffled ones; None if the model is not shown their order
+    shuffled_place: place of the right option among the shuffled ones; None if the model is shown no other order than
+        the published one
     """
 
     original: bool
