@@ -324,9 +324,8 @@ def _remarks_on(present: PresentRuns) -> Iterator[str]:
     for difference in present.others:
         yield f"runs of another model of this name are there and are not used: {difference}"
     if present.n_unknown:
-        yield (
-            f"the weights are not recorded in {counted(present.n_unknown, 'run')} of --runs, taken for the model's by name"
-        )
+        runs = counted(present.n_unknown, "run")
+        yield f"the weights are not recorded in {runs} of --runs, taken for the model's by name"
 
 
 def _first_question(loaded: LoadedTask | str, suffix: str) -> Question | None:
