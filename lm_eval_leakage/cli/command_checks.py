@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lm_eval_leakage.files import QUESTION_FILES, check_writable
+from lm_eval_leakage.harness.arguments import parsed_args
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.questions.named_fields import fields_named
 
@@ -29,7 +30,7 @@ def check_command_early(args: argparse.Namespace) -> None:
 def _check_named(args: argparse.Namespace) -> None:
     """Check what a command names, its tasks above all."""
     from lm_eval_leakage.harness.model_checks import check_model
-    from lm_eval_leakage.harness.preflight import parsed_args, preflight
+    from lm_eval_leakage.harness.preflight import preflight
 
     if args.command == "run":
         _check_run(args)

@@ -35,13 +35,6 @@ USUAL_MODEL = "hf"  # of lm_eval, without --model
 SET_BY_HARNESS = ("trust_remote_code",)  # added to the model's arguments by an option of its own
 
 
-def parsed_args(text: str) -> dict[str, Any]:
-    """Return arguments such as `pretrained=M,dtype=bfloat16` as lm_eval reads them."""
-    from lm_eval.utils import simple_parse_args_string  # slow to import, and tests of what is slow import this module
-
-    return dict(simple_parse_args_string(text))
-
-
 def one_at_a_time(model: str, model_args: Mapping[str, Any]) -> str:
     """Return that a server is asked one request at a time, as a sentence, if nothing else was chosen; else empty."""
     backend = backend_of(model)

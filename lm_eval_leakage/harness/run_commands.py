@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_eval.utils import simple_parse_args_string
-
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.arguments import typed_args
 from lm_eval_leakage.harness.own_benchmark import INSTALLED_TASKS
 from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS, model_names
 from lm_eval_leakage.logs.runs import results_of
 
 USUAL_DEVICE = "cuda:0"  # lm_eval's default, which results also name for a run on a CPU
-GROUPING = frozenset("[]{}()\"'\n")  # characters that lm_eval's command line reads in another way
 
 
 def run_command(results: Mapping[str, Any], shots: Collection[str], folder: Path, tasks: Sequence[str]) -> str:
@@ -53,7 +50,7 @@ def _options(results: Mapping[str, Any], shots: Collection[str]) -> list[str]:
     config = results.get("config") or {}
     words = ["--model", str(config["model"])]
     if config.get("model_args"):
-        words += ["--model_args", _as_typed(config["model_args"])]
+        words += ["--model_args", typed_args(config["model_args"])]
     if len(shots) == 1 and all(number.isdecimal() for number in shots):
         words += ["--num_fewshot", *shots]
     if results.get("chat_template"):
@@ -65,17 +62,6 @@ def _options(results: Mapping[str, Any], shots: Collection[str]) -> list[str]:
     if config.get("device") not in (None, USUAL_DEVICE):
         words += ["--device", str(config["device"])]
     return words
-
-
-def _as_typed(model_args: object) -> str:
-    """Return `key=value,..` if lm_eval reads that back as it is, else JSON."""
-    if not isinstance(model_args, Mapping):
-        return str(model_args)
-    plain = ",".join(f"{key}={value}" for key, value in model_args.items())
-    odd = any(char.isnumeric() and not char.isdecimal() for char in plain)  # such as ², a number to lm_eval
-    if odd or GROUPING & set(plain) or repr(simple_parse_args_string(plain)) != repr(dict(model_args)):
-        return json.dumps(model_args)
-    return plain
 
 
 def own_folders(results: Iterable[Mapping[str, Any]]) -> list[str] | None:

@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.harness.arguments import parsed_args
 from lm_eval_leakage.harness.named_model import NamedModel
-from lm_eval_leakage.harness.preflight import parsed_args
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan
 from lm_eval_leakage.jobs.findings import TaskFindings, at_their_looks

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from lm_eval_leakage.files import QUESTION_FILES, check_writable
+from lm_eval_leakage.harness.arguments import typed_args
 from lm_eval_leakage.harness.preflight import Models, check_models, preflight
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.plan import Plan
@@ -80,10 +81,10 @@ def _refuse_own_reference(plan: Plan) -> None:
     for reference in plan.reference_models:
         for model in plan.models:
             if same_weights(model.who.identity, reference.who.identity):
-                arguments = ",".join(f"{name}={value}" for name, value in reference.model_args.items())
+                name = f" {model.name!r}" if model.name else ""
                 raise ValueError(
-                    f"reference is {arguments!r}, which is the model{f' {model.name!r}' if model.name else ''} "
-                    "itself, whatever its arguments; name another model, or a folder with its audits"
+                    f"reference is {typed_args(reference.model_args)!r}, which is the model{name} itself, "
+                    "whatever its arguments; name another model, or a folder with its audits"
                 )
 
 

@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from lm_eval_leakage.files import QUESTION_FILES
+from lm_eval_leakage.harness.arguments import typed_args
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.jobs.plan_values import (
     NO_CONTROL,
@@ -432,7 +433,7 @@ def _as_words(name: str, value: object) -> list[list[str]]:
     if value is True:
         return [[]]
     if isinstance(value, Mapping):
-        return [[",".join(f"{key}={argument}" for key, argument in value.items())]]
+        return [[typed_args(value)]]
     if isinstance(value, tuple):
         parts = [str(part) for part in value]
         return [[part] for part in parts] if name == "runs" else [[",".join(parts)]]

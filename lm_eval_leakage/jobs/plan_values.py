@@ -15,6 +15,7 @@ from pydantic import (
     PositiveInt,
 )
 
+from lm_eval_leakage.harness.arguments import is_json, parsed_args
 from lm_eval_leakage.harness.tasks.templates import suffixes
 from lm_eval_leakage.results.exports import EXPORTS
 from lm_eval_leakage.results.verdict import VerdictWord
@@ -66,13 +67,15 @@ def _share(value: Any) -> Any:
 
 
 def _arguments(value: Any) -> Any:
-    from lm_eval_leakage.harness.preflight import parsed_args
-
     if not isinstance(value, str):
         return value
-    if any("=" not in part for part in value.split(",") if part):
-        raise ValueError(f"is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
-    return parsed_args(value)
+    usual_form = "write it as for lm_eval: pretrained=MODEL,dtype=bfloat16"
+    if not is_json(value) and any("=" not in part for part in value.split(",") if part):
+        raise ValueError(f"is {brief(value)}; {usual_form}")
+    try:
+        return parsed_args(value)
+    except ValueError as error:
+        raise ValueError(f"cannot be read: {error}; {usual_form}") from None
 
 
 def _model_args(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +88,7 @@ def _model_args(arguments: dict[str, Any]) -> dict[str, Any]:
 def _reference(value: Any) -> Any:
     if isinstance(value, (str, Path)) and Path(value).expanduser().exists() and not str(value).endswith(TABLES):
         return Path(value).expanduser()
-    if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
+    if isinstance(value, Mapping) or (isinstance(value, str) and ("=" in value or is_json(value))):
         return _arguments(value)
     raise ValueError(
         f"is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of another "

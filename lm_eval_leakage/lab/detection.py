@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.files import atomic_remove, atomic_write, published
+from lm_eval_leakage.harness.arguments import parsed_args
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
@@ -90,7 +91,6 @@ class Audits:
     def _run(self, suffix: str, kept: KeptModel) -> None:
         """Run an audit, record its cost, and publish its folder."""
         from lm_eval_leakage.harness.named_model import BATCH_SIZE, DEVICE, NamedModel
-        from lm_eval_leakage.harness.preflight import parsed_args
         from lm_eval_leakage.harness.saved_run import run_saved
         from lm_eval_leakage.harness.task_shelf import in_memory
         from lm_eval_leakage.harness.tasks.given_questions import n_tokens_asked

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from lm_eval_leakage.detectors import is_count
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.harness.arguments import parsed_args
 from lm_eval_leakage.lab.exposure_text import EXPOSED_LAYOUTS, EXPOSED_ORDERS, ExposureText
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.questions.families import distinct
@@ -280,12 +281,10 @@ def simulation_settings(args: argparse.Namespace) -> Simulation:
 
 def metadata_argument(text: str) -> dict[str, Any]:
     """Return the value of `--metadata`, which is JSON or pairs, as for lm_eval."""
-    from lm_eval_leakage.harness.preflight import parsed_args
-
     try:
-        return dict(json.loads(text)) if text.lstrip().startswith("{") else parsed_args(text)
+        return parsed_args(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} ({error}); write key=value,key2=value2, or JSON") from error
+        raise argparse.ArgumentTypeError(f"{error}; write key=value,key2=value2, or JSON") from error
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -92,10 +92,12 @@ def test_the_copy_of_a_plan_is_the_plan(tmp_path: Path) -> None:
     assert whole.include_paths == [str(Path("tasks").absolute()), str(Path("more").absolute())]
 
 
-def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
-    plan = check_plan(
-        HERE | {"questions": "all", "detect": "20%", "seed": 4, "runs": [tmp_path], "apply_chat_template": True}
-    )
+@pytest.mark.parametrize(
+    "arguments", [{}, {"revision": "0J", "a": "b,c"}, {"chat_template_args": {"enable_thinking": False}}]
+)
+def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    of_model = {"model_args": {"pretrained": "m"} | arguments, "apply_chat_template": True}
+    plan = check_plan(HERE | {"questions": "all", "detect": "20%", "seed": 4, "runs": [tmp_path]} | of_model)
     _, _, *words = shlex.split(as_command(plan))
     parser = argparse.ArgumentParser(conflict_handler="resolve")
     add_check_arguments(parser)
@@ -127,6 +129,7 @@ REFUSED_HERE: list[tuple[dict[str, Any], str]] = [
         "orders is 'random'; write STATUS: SOURCE, with one of random, written",
     ),
     ({"model_args": "gpt2"}, "model_args is 'gpt2'; write it as for lm_eval: pretrained=MODEL"),
+    ({"model_args": "{pretrained: m}"}, "model_args cannot be read: '{pretrained: m}' is not valid JSON: "),
     ({"model_args": "pretrained=m,batch_size=8"}, "model_args has 'batch_size', which lm_eval takes beside them"),
     ({"batch_size": "-1"}, "batch_size is '-1'; give a whole number from 1, or auto"),
     ({"question": 3}, "check has 'question', which is not a setting; did you mean questions"),

@@ -15,6 +15,7 @@ from lm_eval._cli import HarnessCLI
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness import run_commands as module
+from lm_eval_leakage.harness.arguments import parsed_args, typed_args
 from lm_eval_leakage.harness.clean_files import write_clean
 from lm_eval_leakage.harness.run_commands import run_command
 from lm_eval_leakage.results.clean_sets import CleanSet, Kept
@@ -85,9 +86,12 @@ VALUES = st.one_of(st.booleans(), st.integers(-9, 9), st.text(min_size=1, max_si
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=4))
 @example({"subfolder": "²"})
+@example({"revision": "0J"})
+@example({"revision": "0x10"})
+@example({"revision": "..."})
 def test_any_arguments_of_a_model_are_read_back(model_args: dict) -> None:
     command = of({"config": {"model": "hf", "model_args": model_args}})
-    assert command.model_args == model_args
+    assert command.model_args == parsed_args(typed_args(model_args)) == model_args
     assert (command.model, command.include_path, command.tasks) == (
         "hf",
         str(FOLDER),
