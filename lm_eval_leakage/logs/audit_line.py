@@ -48,6 +48,7 @@ OF_FILLERS = ("block", "block_place", "n_fillers", "document_start")  # only in 
 FILLERS_DRAWN = "fillers_drawn"  # true in lines of sealed texts, and in no others
 FILLERS = "fillers"  # in lines of audits that exchange anything but names
 QUESTION_KEY = "question_key"  # in lines of questions that could be read
+KEY = re.compile("[0-9a-f]+")
 OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
@@ -240,7 +241,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         orders=orders,
         fillers=_fillers(sample),
         versions=array("d", (float(response[0][0]) for response in versions)),
-        question_key=_typed(sample, QUESTION_KEY, str) or "",
+        question_key=recorded_key(sample),
     )
 
 
@@ -249,6 +250,16 @@ def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
     fields. Returns None and an empty hash if the row has no known schema."""
     question = question_if_any(doc) if isinstance(doc, Mapping) else None
     return question, content_id(question.stem, question.options) if question else ""
+
+
+def recorded_key(sample: Mapping[str, Any]) -> str:
+    """Return the question's key as recorded; empty if it is not. Raises TypeError if it is damaged."""
+    key = sample.get(QUESTION_KEY)
+    if key is None:
+        return ""
+    if not isinstance(key, str) or not KEY.fullmatch(key):
+        raise TypeError(f"{QUESTION_KEY} is {key!r}")
+    return key
 
 
 def _text(sample: Mapping[str, Any], key: str) -> str:

@@ -16,7 +16,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import QUESTION_KEY, content_of
+from lm_eval_leakage.logs.audit_line import content_of, recorded_key
 from lm_eval_leakage.logs.audits import audit_logs_of, audited_task
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, json_lines, leaves, outermost
 from lm_eval_leakage.logs.runs import without_tasks
@@ -168,8 +168,8 @@ def _key(line: Mapping[str, Any]) -> str:
     doc = line["doc"]
     if isinstance(doc, Mapping) and "members" in doc:
         return ""
-    if written := line.get(QUESTION_KEY):
-        return str(written)
+    if key := recorded_key(line):
+        return key
     read, _ = content_of(doc)
     return question_key(read) if read is not None else str(line["doc_hash"])
 

@@ -80,6 +80,7 @@ def damage(file: Path, rng: Random) -> None:
 @example(seed=175655)  # two lines of one number
 @example(seed=1351)  # a standard error of 10**400
 @example(seed=1417)  # a number of questions of 10**400
+@example(seed=9911)  # another key of a question
 @given(seed=st.integers(0, 10**6))
 def test_whatever_is_broken_the_rest_is_read_and_reported(whole, tmp_path_factory, seed) -> None:
     folder = tmp_path_factory.mktemp("broken") / "runs"
