@@ -65,8 +65,8 @@ def test_a_notebook_shows_the_verdicts_of_all_models_the_most_suspicious_first()
     run = LoadedRun([clean, seen])
     assert cells(run._repr_html_()) == [
         ["model", "task", "questions", "verdict", "flagged"],
-        ["<b>", "arc", "100", "evidence", "25.0%"],
-        ["clean", "mmlu", "100", "none found", "25.0%"],
+        ["<b>", "arc", "100", "evidence", "25.0\xa0%"],
+        ["clean", "mmlu", "100", "none found", "25.0\xa0%"],
     ]
     assert "<b>" not in run._repr_html_()
     assert repr(run) == "<LoadedRun: 0 questions, 2 models: clean, <b>>"

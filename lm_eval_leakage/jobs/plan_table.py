@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize
 from lm_eval_leakage.harness.models.request_tokens import SCORED
 from lm_eval_leakage.jobs.checked_plan import CheckedPlan
+from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, Plan
 from lm_eval_leakage.jobs.steps import Step, StepStatus
 from lm_eval_leakage.jobs.units import Role, Unit
 from lm_eval_leakage.results.formatting import DASH, about, count, counted
@@ -90,8 +91,15 @@ def plan_table(prepared: CheckedPlan, steps: Steps, remarks: Sequence[str], *, i
     rows = tuple(replace(steps[unit], work=None) for unit in ordered)
     models = [prepared.who[key] for key in prepared.checked]
     what = f"{models[0].name} ({models[0].model})" if len(models) == 1 else _models_in_words(prepared.checked)
-    head = f"Check of {what}; questions are drawn at random with seed {prepared.plan.seed}"
+    head = f"Check of {what}; {_which_questions(prepared.plan)}"
     return PlanTable(head, rows, len(models) > 1, is_counted, tuple(remarks))
+
+
+def _which_questions(plan: Plan) -> str:
+    of_runs = " of the runs" if plan.runs else ""
+    if plan.questions == ALL_QUESTIONS:
+        return f"all questions{of_runs}"
+    return f"questions{of_runs} are drawn at random with seed {plan.seed}"
 
 
 def _models_in_words(keys: Sequence[str]) -> str:

@@ -85,16 +85,13 @@ def value_in_interval(estimate: Any) -> str:
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """Return a share as `4.2%`; a dash for NaN."""
-    return DASH if math.isnan(share) else f"{share:.{decimals}%}"
+    """Return a share as `4.2 %`; a dash for NaN."""
+    return DASH if math.isnan(share) else f"{100 * share:.{decimals}f}{NO_BREAK}%"
 
 
 def whole_percent(share: float) -> str:
     """Return a share as `54 %`, with a decimal below 1 %; a dash for NaN."""
-    if math.isnan(share):
-        return DASH
-    decimals = 1 if 0 < share < LOW_SHARE else 0
-    return f"{100 * share:.{decimals}f}{NO_BREAK}%"
+    return percent(share, 1 if 0 < share < LOW_SHARE else 0)
 
 
 def format_pvalue(value: float, is_bound: bool = False) -> str:

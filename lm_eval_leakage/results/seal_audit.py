@@ -13,7 +13,15 @@ from functools import cached_property
 from pathlib import Path
 
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.formatting import DASH, count, counted, format_pvalue, number, percent, pvalue_equation
+from lm_eval_leakage.results.formatting import (
+    DASH,
+    count,
+    counted,
+    format_pvalue,
+    number,
+    pvalue_equation,
+    whole_percent,
+)
 from lm_eval_leakage.results.sealed_logs import (
     LOG_TESTS,
     SealedLogs,
@@ -172,7 +180,7 @@ def _because(verdict: SealedVerdict) -> str:
     if verdict.word == VerdictWord.NO_VERDICT:
         return f"{finding}; how many questions may have been seen is not known"
     few = "" if verdict.word == VerdictWord.NONE_FOUND else "; too few are tested to exclude "
-    wanted = f"{percent(DETECT, 0)} of the questions seen {DETECT_TIMES} times" if few else ""
+    wanted = f"{whole_percent(DETECT)} of the questions seen {DETECT_TIMES} times" if few else ""
     return f"{finding}{at_most_in_words(verdict.at_most)}{few}{wanted}"
 
 

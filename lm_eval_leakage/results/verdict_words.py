@@ -56,8 +56,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 }
 LESS_REFERENCE = "the audited form less the reference's"
 OF_FILLERS = ("the audited form", "the audited form less the control form")
-CONFIDENTLY = f"with {percent(1 - SEEN_ERROR, 0)} confidence"
-CONFIDENTLY_IN_SHORT = f"with {whole_percent(1 - SEEN_ERROR)} confidence"
+CONFIDENTLY = f"with {whole_percent(1 - SEEN_ERROR)} confidence"
 TIMES = {1: "once", 2: "twice", 3: "three times"}
 
 
@@ -186,7 +185,7 @@ def verdict_in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     if short:
         share = whole_percent(dict(verdict.at_most)[DETECT_TIMES])
         seen = f"seen {DETECT_TIMES} times{_layouts_of_seen(verdict)}"
-        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY_IN_SHORT}."
+        return f"{none} ({p}). At most {share} of the questions were {seen}, {CONFIDENTLY}."
     if verdict.basis == Basis.CONTROL or verdict.n_unseen:
         mean, spread = (number(value, 2) for value in verdict.natural)
         by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
@@ -332,7 +331,7 @@ def aim_in_words(verdict: DataVerdict) -> str:
         return ""
     return (
         f"The aim was to find, or to exclude, {whole_percent(verdict.detect)} of the questions seen {DETECT_TIMES} "
-        f"times; at most {whole_percent(share)} were, {CONFIDENTLY_IN_SHORT}."
+        f"times; at most {whole_percent(share)} were, {CONFIDENTLY}."
     )
 
 
@@ -340,7 +339,7 @@ def _found_or_not(verdict: DataVerdict) -> str:
     if verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
     limit = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
-    aim = f"{percent(verdict.detect, 0)} seen {DETECT_TIMES} times"
+    aim = f"{whole_percent(verdict.detect)} seen {DETECT_TIMES} times"
     if verdict.word == VerdictWord.NONE_FOUND:
         return f"{limit}; {aim} would have been found"
     if verdict.n_needed is not None:
@@ -412,8 +411,8 @@ def seen_in_words(bound: SeenBound) -> str:
     """Return the end of a sentence; empty for a bound of 0."""
     if not bound.n_seen:
         return ""
-    share = percent(bound.n_seen / bound.n, 0)
-    return f"; at least {bound.n_seen:,} of {counted(bound.n)} ({share}) were seen, with 95% confidence"
+    share = whole_percent(bound.n_seen / bound.n)
+    return f"; at least {bound.n_seen:,} of {counted(bound.n)} ({share}) were seen, {CONFIDENTLY}"
 
 
 def _covered(verdict: DataVerdict) -> str:
@@ -440,7 +439,7 @@ def _layouts_of_seen(verdict: DataVerdict) -> str:
 
 def at_most_in_words(at_most: Shares, how: str = "") -> str:
     """Return the end of a sentence: how many questions may have been seen; empty if it may be all."""
-    shares = [(n, percent(share, 0)) for n, share in at_most if not math.isnan(share)]
+    shares = [(n, whole_percent(share)) for n, share in at_most if not math.isnan(share)]
     seen = [" of the questions were seen", *[""] * len(shares)]
     limits = " or ".join(f"{share}{were} {TIMES[n]}" for (n, share), were in zip(shares, seen, strict=False))
     return f"; at most {limits}{how}, {CONFIDENTLY}" if shares else ""

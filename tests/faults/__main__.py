@@ -72,7 +72,11 @@ def hostile_documents(tally: Tally, _: Path, tries: int, rng: random.Random) -> 
 def campaign(names: Iterable[str], small: bool, seed: int) -> Iterator[Tally]:
     for name in names:
         start = time.monotonic()
-        tally = ATTACKS[name].tally(small, seed)
+        try:
+            tally = ATTACKS[name].tally(small, seed)
+        except Exception as error:  # such as a name that the package no longer has; the other attacks still count
+            tally = Tally(ATTACKS[name].words)
+            tally.record(f"not carried out: {type(error).__name__}: {error}", wrong=1)
         print(f"{name}: {tally.tries} tries, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         for note in tally.notes:
             print(f"  {note}", file=sys.stderr, flush=True)

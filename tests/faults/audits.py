@@ -104,7 +104,7 @@ AIMS: Sequence[tuple[str, Any, str, tuple[int, ...]]] = (
     ("when results are saved", EvaluationTracker, "save_results_aggregated", (1,)),
     ("when samples are saved", EvaluationTracker, "save_results_samples", (1,)),
     ("in the middle of saving samples", evaluation_tracker, "sanitize_list", (50,)),
-    ("when the store is made", AnswerStore, "_opened", (1,)),
+    ("when the store is made", AnswerStore, "_create", (1,)),
     ("when the store is closed", AnswerStore, "close", (1,)),
     ("as an answer comes", AnswerStore, "add", (1, 100, 500)),
 )
@@ -199,7 +199,8 @@ def misbehaving_models(tally: Tally, folder: Path, tries: int, rng: random.Rando
         tally.tries += 1
         samples = audit.samples()
         if ended.code != 0:
-            tally.record(f"model {number}: exit {ended.code} without a reason", wrong="cannot" not in ended.output)
+            note = f"model {number}: exit {ended.code} without a reason: {ended.output[-300:]}"
+            tally.record(note, wrong="cannot" not in ended.output)
             continue
         tally.record(f"model {number}: questions are missing", wrong=len(samples) != len(audit.right))
         for mine, sound in zip(samples, audit.right, strict=False):

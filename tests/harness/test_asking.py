@@ -218,8 +218,9 @@ def test_a_question_on_which_the_backend_fails_is_the_only_one_skipped(questions
     [
         (lambda answers, *_: answers[:-1], "the backend gave 23 answers to 24 requests"),
         (lambda answers, *_: [*answers, answers[0]], "the backend gave 25 answers to 24 requests"),
+        (lambda *_: None, "the backend gave 0 answers to 24 requests"),
     ],
-    ids=["short", "long"],
+    ids=["short", "long", "none"],
 )
 def test_a_list_that_cannot_be_matched_is_named(questions_file, answer, reason) -> None:
     results = evaluate(Misbehaving(answer), questions_file([GOOD, MARS]))

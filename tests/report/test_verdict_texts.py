@@ -58,8 +58,8 @@ def test_finding_nothing_by_the_orders_alone_compares_with_nothing() -> None:
             ((1, math.nan), (3, math.nan)),
             ", but all of the questions may have been seen 3 times as the audit shows them; the aim was",
         ),
-        (((1, 0.244), (3, 0.251)), ", but up to 25.1% of the questions may have been seen 3 times as the audit"),
-        (((1, 0.244), (3, 0.251)), "the aim was 25.0%."),
+        (((1, 0.244), (3, 0.251)), ", but up to 25.1 % of the questions may have been seen 3 times as the audit"),
+        (((1, 0.244), (3, 0.251)), "the aim was 25.0 %."),
         (((1, 0.244), (3, 0.1)), "). At most 10 % of the questions were seen 3 times as the audit shows them, "),
         (((1, math.nan), (3, 0.1)), "). At most 10 % of the questions were seen 3 times as the audit shows them, "),
     ],
@@ -249,8 +249,8 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, at_most=((1, 0.65), (3, 0
             NONE,
             "“none found: 25\xa0% seen three times would have been found” (p = 0.57, 1 after adjustment for 2 "
             "verdicts, evidence at ≤ 0.01; 60 questions without a natural order, compared with the model's own "
-            "control forms; at most 65% of the questions were seen once or 24% three times as the audit shows them, "
-            "with 95% confidence; 25% seen 3 times would have been found).",
+            "control forms; at most 65\xa0% of the questions were seen once or 24\xa0% three times as the audit shows "
+            "them, with 95\xa0% confidence; 25\xa0% seen 3 times would have been found).",
         ),
         (not_judged("it has no options"), "“no verdict” (it has no options)."),
     ],
@@ -286,11 +286,12 @@ def test_what_an_accuracy_is_worth_is_estimated_or_bounded_or_not_reported() -> 
 )
 def test_a_bound_says_in_which_layouts_the_questions_were_seen(layouts: tuple[str, ...], how: str) -> None:
     verdict_of_looks = verdict(0.2, at_most=((1, 0.4), (3, 0.2)), layouts=layouts)
-    assert f"; at most 40% of the questions were seen once or 20% three times{how}, with 95% confidence" in reason_of(
-        verdict_of_looks
+    assert (
+        f"; at most 40\xa0% of the questions were seen once or 20\xa0% three times{how}, with 95\xa0% confidence"
+        in reason_of(verdict_of_looks)
     )
     little = replace(verdict_of_looks, at_most=((3, 0.4),))
-    assert f"at most 40% of the questions were seen three times{how}, with 95% confidence" in reason_of(little)
+    assert f"at most 40\xa0% of the questions were seen three times{how}, with 95\xa0% confidence" in reason_of(little)
     assert f"up to 40 % of the questions may have been seen 3 times{how}; the aim" in verdict_in_words(
         little, short=True
     ).replace("\xa0", " ")

@@ -105,7 +105,7 @@ def test_where_nothing_is_found_it_is_reported_how_many_questions_may_have_been_
         assert verdict.look.number == number
         assert verdict.word == ("none found" if dict(verdict.at_most)[3] <= DETECT else "inconclusive")
         shares[number] = dict(verdict.at_most)[1]
-        assert f"; at most {100 * shares[number]:.0f}% of the questions were seen once or " in verdict.sentence
+        assert f"; at most {100 * shares[number]:.0f}\xa0% of the questions were seen once or " in verdict.sentence
     assert 0 < shares[2] == shares[10] < 1
 
 

@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -278,8 +278,9 @@ class BackendAnswers:
         """Sends the requests, of which the first have these keys, in one call. Returns why the answers cannot be
         matched with them, or an empty text."""
         responses = getattr(self.lm, self.method)(requests)
-        if len(responses) != len(requests):
-            return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
+        n_responses = len(responses) if isinstance(responses, Sized) else 0
+        if n_responses != len(requests):
+            return f"the backend gave {n_responses} answers to {len(requests)} requests, so they cannot be matched"
         for key, response in zip(keys, responses, strict=False):  # the others are padding
             instance = self._asked[key]
             if instance.answer is not response:  # it was reported before
