@@ -79,11 +79,11 @@ def _seal(args: argparse.Namespace, what: str) -> None:
         _without_bars()
     sealing = sealing_of(what, args.name, args.order_dependent, args.include_path, fields)
     write_sealing(sealing, folder)
-    _tell_rows(sealing, args.order_dependent)
-    _tell(sealing, folder)
+    _note_rows(sealing, args.order_dependent)
+    _print_places(sealing, folder)
 
 
-def _tell_rows(sealing: Sealing, rule: OrderRule) -> None:
+def _note_rows(sealing: Sealing, rule: OrderRule) -> None:
     examined = sealing.examined
     for number, reason in examined.unusable:
         warn(f"row {number} is left out: {reason}")
@@ -98,7 +98,7 @@ def _tell_rows(sealing: Sealing, rule: OrderRule) -> None:
     for sentence in _of_kept(examined.kept):
         note(sentence)
     if sealing.unpublished_fields:
-        note(f"fields in neither folder: {', '.join(sealing.unpublished_fields)}")
+        note(f"fields of the rows that no sealed file keeps: {', '.join(sealing.unpublished_fields)}")
 
 
 def _of_kept(kept: Notes) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _of_kept(kept: Notes) -> Iterator[str]:
         yield f"{counted(n_more, 'row')} published as written for other reasons"
 
 
-def _tell(sealing: Sealing, folder: Path) -> None:
+def _print_places(sealing: Sealing, folder: Path) -> None:
     from lm_eval_leakage.results.formatting import counted
 
     n_published, originals = len(sealing.seal.questions), sealing.examined.originals

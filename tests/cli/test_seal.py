@@ -60,7 +60,7 @@ def test_a_table_with_fields_of_other_names_is_sealed_like_other_files(typed, tm
     fields = ("--fields", "question=text,options=first+second+third,answer=key")
     code, out, err = typed("seal", tmp_path / "mine.csv", *fields, "-o", tmp_path / "sealed")
     assert (code, out.partition(":")[0]) == (0, "8 questions sealed as mine")
-    assert "fields in neither folder: source\n" in err
+    assert "fields of the rows that no sealed file keeps: source\n" in err
     rows = [json.loads(line) for line in (tmp_path / "sealed" / "public" / "mine.jsonl").read_text().splitlines()]
     assert {row["question"]: sorted(row["choices"]) for row in rows}["Which is 0?"] == ["0w", "0x", "0y"]
     assert {row["choices"][row["answer"]][1:] for row in rows} == {"x"}

@@ -55,7 +55,7 @@ def test_a_file_of_texts_is_sealed_and_what_is_drawn_is_counted(typed, tmp_path:
     assert "row 34 is left out: it asks the same as row 1, but for the name or detail; remove or reword one" in err
     assert "row 35 is left out: its field answer is None, which is no answer; give a text or a number, or name" in err
     assert "1 row published as written (row 33): it has no given name that could be exchanged for another\n" in err
-    assert "fields in neither folder: source\n" in err
+    assert "fields of the rows that no sealed file keeps: source\n" in err
     rows = public(tmp_path / "sealed")
     assert {name for row in rows for name in row} == {"question", "answer"}
     assert {row["question"] for row in rows} >= {NO_NAME["question"]}
