@@ -113,7 +113,7 @@ def installed(tally: Tally, folder: Path, tries: int, rng: random.Random) -> Non
         tally.tries += 1
         with given_rows(task, rows):
             try:
-                _, reason = judge(SimpleNamespace(cfg=task.settings, yaml_path=task.file))
+                reason = judge(task.name, SimpleNamespace(cfg=task.settings, yaml_path=task.file)).reason
                 where = {"include_path": task.file.parent, "output_path": folder / str(number)}
                 outcome = check(NAME, {"pretrained": str(folder)}, task.name, dry_run=True, **where)
                 reported = "" if outcome.plan is None else "a plan"
