@@ -152,7 +152,7 @@ def windows(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
         window = rng.choice([100, 200])
         long = {*rng.sample(range(len(DOCS)), rng.choice([1, 5, 15, len(DOCS)]))}
         docs = [
-            doc | {"question": "word " * window + doc["question"]} if row in long else doc
+            doc | {"question": f"word{row} " * window + doc["question"]} if row in long else doc
             for row, doc in enumerate(DOCS)
         ]
         Weighed.max_length = window
