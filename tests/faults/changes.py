@@ -149,7 +149,7 @@ def _compare(attacked: Attacked, tally: Tally, right: Said, note: str) -> None:
     tally.record(f"{note}: exit {ended.code}: {ended.output[-400:]}", wrong=sentence != right and not is_refused)
 
 
-@attack("folder with older verdicts", 12, 0)
+@attack("folder with older verdicts", 12, 1)
 def older_verdicts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Three older checks of other benchmarks lie in the folder, and sometimes their verdicts are damaged: words,
     numbers and exit code are those of a fresh folder. The model's memory is around what is just evidence."""

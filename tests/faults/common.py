@@ -59,7 +59,7 @@ def _check_loaded(place: Place) -> None:
     print(*outcome.problems, sep="\n")
 
 
-@attack("scalars of numpy and torch, models in memory that arguments name", 40, 0)
+@attack("scalars of numpy and torch, models in memory that arguments name", 40, 1)
 def scalars(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Scalars give the verdict of Python's numbers; a question with another answer is left out with the reason."""
     place = Place(folder)
@@ -102,7 +102,7 @@ def _damaged(rows: list[dict[str, Any]], rng: random.Random) -> list[dict[str, A
     return [row | {field: value} for row in rows]
 
 
-@attack("multiple-choice tasks of lm_eval, with rows as their settings name them and damaged ones", 700, 0)
+@attack("multiple-choice tasks of lm_eval, with rows as their settings name them and damaged ones", 700, 1)
 def installed(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """One task of each shape in turn: `ls` and `check --dry_run` end with a plan or with one sentence on the task."""
     logging.disable(logging.CRITICAL)
@@ -128,7 +128,7 @@ def installed(tally: Tally, folder: Path, tries: int, rng: random.Random) -> Non
     logging.disable(logging.NOTSET)
 
 
-@attack("prompts in random layouts", 3000, 0)
+@attack("prompts in random layouts", 3000, 100)
 def layouts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Options that the row holds as values are read exactly, or the question is refused with a reason."""
     for number in range(tries):
@@ -141,7 +141,7 @@ def layouts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
 # ---------------------------------------------------------------------- windows
 
 
-@attack("questions longer than the model's window", 40, 0)
+@attack("questions longer than the model's window", 40, 1)
 def windows(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """The verdict is that of the same benchmark without the long questions, with their number; where none fits, the
     remedy is a larger window."""

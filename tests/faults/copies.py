@@ -56,7 +56,7 @@ def _near_copy(question: Question, rng: random.Random) -> Question:
     return replace(question, stem=stem, options=tuple(options))
 
 
-@attack("near copies of questions", 60, 0)
+@attack("near copies of questions", 60, 5)
 def near_copies_of_questions(tally: Tally, _: Path, tries: int, rng: random.Random) -> None:
     """Forty questions, each one to four times in other dress and answered alike: word, number of units and error of
     the verdict must be those of each question as often with one text."""
@@ -123,7 +123,7 @@ def _row(
     )[kind]
 
 
-@attack("right answers named in every way", 400, 0)
+@attack("right answers named in every way", 400, 20)
 def right_answers_in_every_way(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Files that name right options by letter, index, text, list or mark, in fields of many names; in some of them a
     row withholds it, has several, or says something else. The benchmark that `check` makes of a file must have the

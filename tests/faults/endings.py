@@ -39,7 +39,7 @@ CONDITIONS = ("flagged_rate>0.1", "flagged_rate>0.9", "nonsense")  # met, not me
 CLOSED = (">&-", "2>&-", ">&- 2>&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-")
 
 
-@attack("outputs that are closed", 36, 0)
+@attack("outputs that are closed", 36, 1)
 def closed_outputs(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Outputs of annotate, report, leaderboard and clean are closed, in interpreters of their own: exit status and
     files are those of the same command with open outputs, and there is no traceback."""
@@ -110,7 +110,7 @@ def full_disk(folder: Path, full: range) -> Iterator[None]:
         io.open = builtins.open = original
 
 
-@attack("full disk at a write of annotate, report", 40, 0)
+@attack("full disk at a write of annotate, report", 40, 1)
 def full_at_a_write(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """The command says that there is no room and ends with exit status 2; no file under its name is cut, and with room
     the same command ends as ever."""
@@ -165,7 +165,7 @@ def _is_reported(ended: Ended) -> bool:
 CLAIM = re.compile(r"which adds [\d.]+")
 
 
-@attack("inflation, and JSON of numbers that are not finite", 200, 0)
+@attack("inflation, and JSON of numbers that are not finite", 200, 5)
 def inflation(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A model that remembers letters of none to all questions, some of which are copies: its page and its sentence to
     copy claim an inflation if the lower end of its interval is above 0 and only then, and all JSON is strict."""

@@ -133,7 +133,7 @@ class Edited:
         return self.place.verdicts()
 
 
-@attack("rows and code of a task edited with size and time kept", 48, 0)
+@attack("rows and code of a task edited with size and time kept", 48, 1)
 def edits_that_keep_size_and_time(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """JSON, CSV or Parquet files, named one by one, by symbolic links or by a pattern, and modules that a task's
     module imports are edited after a run, within one that was killed, and while it runs: the next verdict is that of a
@@ -190,7 +190,7 @@ def _said(place: Place, ended: Ended) -> tuple[int, list[dict[str, Any]]]:
     return ended.code, json.loads(text)
 
 
-@attack("models by other paths, and with other files", 60, 0)
+@attack("models by other paths, and with other files", 60, 1)
 def models_by_content(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A model has some files of every kind. Under another path it is the same one: nothing is asked again, and the
     verdict on more questions is a second look. With one file changed it is another one."""

@@ -60,7 +60,7 @@ def _numbers(outcome: Any) -> dict[str, tuple[Any, ...]]:
     }
 
 
-@attack("names of tasks that overlap, with and without given runs", 12, 0)
+@attack("names of tasks that overlap, with and without given runs", 12, 1)
 def overlapping_names(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Tasks, groups, groups of groups, tags and patterns in any order; one of the tasks was seen."""
     while tally.tries < tries:
@@ -100,7 +100,7 @@ def overlapping_names(tally: Tally, folder: Path, tries: int, rng: random.Random
             tally.record(f"{note}: {name} is {figures} and alone {alone}", wrong=figures != alone)
 
 
-@attack("files whose tasks would have one name", 20, 0)
+@attack("files whose tasks would have one name", 20, 1)
 def files_of_one_name(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Files have one name, or the name of a task in the include_path or of an audit, in a folder in which other files
     of these names were checked before."""
@@ -140,7 +140,7 @@ MODELS = ("m", "M", "a/m", "a_m", "clean", "a/clean", "a_clean")
 FURTHER = ("", "revision=step1", "revision=clean", "subfolder=clean", "dtype=float16", "base_url=http://clean")
 
 
-@attack("references that are called like the model, or are the model", 24, 0)
+@attack("references that are called like the model, or are the model", 24, 1)
 def references_like_the_model(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """References are like the model by name, revision, folder, server and number format. The verdict is that of the
     model beside a clean or another model that has seen the benchmark, or the reference is refused since it is the

@@ -49,7 +49,7 @@ def _as_recorded(file: Path, settings: Mapping[str, Any]) -> None:
     _changed(file, change)
 
 
-@attack("annotate: numbers and settings that contradict each other", 400, 0)
+@attack("annotate: numbers and settings that contradict each other", 400, 5)
 def impossible_numbers(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A run with its audit, of which a number or a setting is changed: the number is left out and the run is not
     joined, with the reason, and the audit is judged as ever."""
@@ -96,7 +96,7 @@ def _contradicting(folder: Path, kind: str, rng: random.Random) -> int:
     return n
 
 
-@attack("annotate, leaderboard: benchmarks of one name with other rows", 300, 0)
+@attack("annotate, leaderboard: benchmarks of one name with other rows", 300, 5)
 def other_rows(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Two to four folders of up to three models, each with a benchmark of the same name: the same rows, some of them,
     others, or edited ones. Every model has one row for each of those that it was audited on, from this audit alone."""
@@ -144,7 +144,7 @@ def _asked(folder: Path, model: str, task: str, rows: list[dict[str, Any]], is_s
     write_run(folder, model, {f"{task}_leakage_perm": audit})
 
 
-@attack("annotate: a run and an audit of other questions", 300, 0)
+@attack("annotate: a run and an audit of other questions", 300, 5)
 def other_questions(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A run and an audit of one benchmark, of which they ask some questions each, also a group of tasks: what is shown
     rests on the questions in common, or is of the audit alone and not judged, and both are said."""

@@ -44,7 +44,7 @@ def _pairs(rng: random.Random) -> list[tuple[str, str]]:
     return [(some(rng.choice([3, 20])), " " + some(2)) for _ in range(8)]
 
 
-@attack("models that read positions by the longest text", 40, 0)
+@attack("models that read positions by the longest text", 40, 1)
 def positions_by_length(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Rotary embeddings that depend on length, in all layers or in one type, and attention scaled by rows: each
     text must have the value that `hf` gives it alone."""

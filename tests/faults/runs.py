@@ -96,7 +96,7 @@ def _cut(file: Path, rng: random.Random) -> None:
         file.unlink()
 
 
-@attack("clock set back, wrong times of files", 12, 0)
+@attack("clock set back, wrong times of files", 12, 1)
 def clocks_set_back(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """The second command's clock is behind the first one's, or files have other times; meanwhile something was
     changed, or nothing: the verdict is that of a fresh folder."""

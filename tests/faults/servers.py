@@ -103,7 +103,7 @@ def misbehaving_servers(tally: Tally, folder: Path, tries: int, _: random.Random
         tally.record(f"not sent again: {note}", lost=bool(is_once) and ended.code == 0 and _answers(place) != right)
 
 
-@attack("servers that read other texts than they are sent", 60, 0)
+@attack("servers that read other texts than they are sent", 60, 1)
 def other_texts(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """Servers answer wrongly from one of their requests on, or for some: answers rotated in a batch, or one of them
     about another text; tokens or texts of another text, nulls and values of other places; only the end of each text
@@ -150,7 +150,7 @@ def _in_all(spoil: Spoil) -> Spoil:
     return spoiled
 
 
-@attack("chat servers that read other conversations than they are sent", 40, 0)
+@attack("chat servers that read other conversations than they are sent", 40, 1)
 def other_conversations(tally: Tally, folder: Path, tries: int, rng: random.Random) -> None:
     """A part of the question, of the answer or of both, or nothing but the answer."""
     place = _place(folder)
