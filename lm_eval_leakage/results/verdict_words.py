@@ -259,8 +259,8 @@ def positive_in_words(verdict: DataVerdict) -> str:
     size = f"{number(control.effect, 2)} ± {number(control.error, 2)}, {pvalue_equation(control.pvalue)}"
     if not control.shows_memory:
         return (
-            f"the positive control, {counted(control.n)} of {control.name}, shows no memory either ({size}): the "
-            "model did not memorise them, or the audit misses it"
+            f"the positive control, {counted(control.n)} of {control.name}, shows no memory either ({size}): "
+            "not memorised, or missed by the audit"
         )
     claim = f"as a positive control, the model shows memory of {control.name} ({size})"
     if math.isnan(control.at_most) or verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):

@@ -118,7 +118,7 @@ def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(folder: Path) 
     without_identity(folder / "earlier")
     outcome = checked(folder, runs=folder / "earlier" / "runs")
     assert [statuses(outcome)[step] for step in RUN_STEPS] == [StepStatus.THERE] * 3
-    assert any("do not say" in problem for problem in outcome.problems)
+    assert any("are not recorded in 3 runs" in problem for problem in outcome.problems)
 
 
 def test_a_verdict_is_adjusted_for_the_other_benchmarks_in_runs_that_the_user_names(folder: Path) -> None:
