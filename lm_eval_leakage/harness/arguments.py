@@ -9,7 +9,7 @@ from typing import Any
 
 from lm_eval_leakage.texts import brief
 
-# characters that lm_eval's command line, or this package's, reads in another way
+# characters by which the command lines of lm_eval and of this package divide or group arguments
 GROUPING = frozenset("[]{}()\"'\n,")
 
 
@@ -37,14 +37,14 @@ def typed_args(arguments: object) -> str:
     if not isinstance(arguments, Mapping):
         return str(arguments)
     plain = ",".join(f"{key}={value}" for key, value in arguments.items())
-    is_ambiguous = any(GROUPING & set(f"{key}{value}") or _is_number(value) for key, value in arguments.items())
+    is_ambiguous = any(GROUPING & set(f"{key}{value}") or _is_constant(value) for key, value in arguments.items())
     if is_ambiguous or repr(simple_parse_args_string(plain)) != repr(dict(arguments)):
         return json.dumps(dict(arguments), default=str)
     return plain
 
 
-def _is_number(value: object) -> bool:
-    """Return whether `lm_eval run` reads a string as a number or another constant, such as ², 0J or 0x10."""
+def _is_constant(value: object) -> bool:
+    """Return whether `lm_eval run` reads a string as a Python constant, such as ², 0J or 0x10."""
     if not isinstance(value, str):
         return False
     try:

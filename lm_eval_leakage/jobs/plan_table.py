@@ -96,10 +96,10 @@ def plan_table(prepared: CheckedPlan, steps: Steps, remarks: Sequence[str], *, i
 
 
 def _which_questions(plan: Plan) -> str:
-    of_runs = " of the runs" if plan.runs else ""
+    of_runs = ", from those in the runs where a task has any" if plan.runs else ""
     if plan.questions == ALL_QUESTIONS:
         return f"all questions{of_runs}"
-    return f"questions{of_runs} are drawn at random with seed {plan.seed}"
+    return f"questions are drawn at random with seed {plan.seed}{of_runs}"
 
 
 def _models_in_words(keys: Sequence[str]) -> str:
