@@ -161,7 +161,7 @@ def remedy_by(command: str | None) -> str:
 
     For None, it is the sentence that no command would.
     """
-    return NO_REMEDY if command is None else f"`{command}` may change that."
+    return NO_REMEDY if command is None else f"This command may change that: `{command}`"
 
 
 def _usual_remedy(row: Row) -> str:

@@ -202,7 +202,7 @@ def test_a_benchmark_without_a_verdict_ends_with_the_command_that_may_change_tha
     file = written(tmp_path, questions(40))
     (few,) = checked(tmp_path, file, questions=12, seed=3, detect=0.25).verdicts
     command = f"lm-eval-leakage check --model fake --model_args pretrained=m --tasks {file} --questions all --seed 3"
-    assert few.summary.endswith(f"`{command} --output_path {tmp_path / 'out'}` may change that.")
+    assert few.summary.endswith(f"This command may change that: `{command} --output_path {tmp_path / 'out'}`")
 
 
 def test_what_is_inconclusive_says_how_many_questions_would_do_and_ends_with_a_command_that_the_benchmark_allows(

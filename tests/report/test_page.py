@@ -127,13 +127,13 @@ def test_there_is_a_page_whatever_is_missing(annotations) -> None:
 
 
 @pytest.mark.parametrize("word", VerdictWord)
-def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> None:
+def test_each_word_is_a_badge_between_the_benchmark_and_its_sentence_and_in_the_tables(word) -> None:
     page = render_page([annotation(rows=(row(verdict=OF_WORD[word]),))])
     badge = f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
     assert page.count(badge) == 3
     sentence = " ".join(summarise_verdict(row(verdict=OF_WORD[word])).sentence.replace("`", "").split())
     shown = " ".join(word_with_aim(word, 0.25).split())
-    assert f"{shown} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
+    assert f"mmlu: {shown} {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
     assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == shown
     assert f'<td class="text" data-order="{word.place}">' in page
 
