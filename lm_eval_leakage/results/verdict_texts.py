@@ -195,7 +195,8 @@ def _flags(row: Row) -> str:
     """Return the share of flagged questions, and that of the questions for which the share by chance holds."""
     flagged, unguarded = columns.FLAGGED.of(row), columns.FLAGGED_UNGUARDED.of(row)
     if not flagged:
-        return f"{counted(row.verdict.n_asked)}." if row.verdict.n_asked else ""
+        asked = row.verdict.n_asked
+        return f"{counted(asked)}, which this audit cannot flag singly." if asked else ""
     share = f"{whole_percent(flagged.value)} of {counted(row.n_tested)} flagged"
     if not unguarded:
         return f"{share}, all with a natural order."

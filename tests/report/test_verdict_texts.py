@@ -107,7 +107,8 @@ def test_no_verdict_says_why_once_and_what_may_change_that(verdict_given, expect
     shown = summarise_verdict(row(verdict=verdict_given, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
     assert shown.word == "no verdict"
     remedy = "No command would change that for this model and task." if option is None else option
-    assert text(shown).removesuffix(f" {verdict_given.n_asked} questions.").strip() == f"{expected} {remedy}"
+    counted = f" {verdict_given.n_asked} questions, which this audit cannot flag singly."
+    assert text(shown).strip() == f"{expected} {remedy}{counted if verdict_given.n_asked else ''}"
 
 
 def options(verdict_given: DataVerdict, has_more: bool = True, n_available: int | None = None, **numbers: int):
@@ -202,7 +203,7 @@ def test_the_reasons_say_why_texts_were_not_tested_and_nothing_where_they_were()
         ),
         (
             {"n_tested": 0, "flagged_rate": UNKNOWN, **NOT_ESTIMATED, "verdict": verdict(0.2, at_most=())},
-            "100 questions. Accuracy 0.50 (95 % interval 0.40 to 0.60).",
+            "100 questions, which this audit cannot flag singly. Accuracy 0.50 (95 % interval 0.40 to 0.60).",
         ),
     ],
     ids=["small", "without a run", "without a null rate", "one question", "another metric", "two options"],
