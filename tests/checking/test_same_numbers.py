@@ -16,7 +16,8 @@ from tests.checking.conftest import NamedFake, OptionOrders, Typed, checked, que
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks", "fakes")
 NEEDED = re.compile(
-    r"To find 25\s%, about ([0-9,]+) questions are needed\. `(lm-eval-leakage check [^`]*)` may change"
+    r"To find 25\s%, about ([0-9,]+) questions are needed\. "
+    r"This command may change that: `(lm-eval-leakage check [^`]*)`"
 )
 
 
