@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
-from lm_eval_leakage.logs.run import CONTENT, LOCAL, Run, digest_of, leaves
+from lm_eval_leakage.logs.model_settings import recorded_settings
+from lm_eval_leakage.logs.run import CHAT_TEMPLATE, CONTENT, LOCAL, Run, digest_of, leaves
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 OF_FILES = "files with digest"  # in the provenance of a model with local files
@@ -28,6 +29,7 @@ class Provenance:
     lm_eval: its version; date: of the run, in ISO 8601
     digest: of all rows of the benchmark, how they are put, and what is documented about them
     dataset: on the hub, of which the questions are; config: the configuration of it, if there is one for all
+    chat_template: `applied` or `none`
     """
 
     model: str = ""
@@ -40,6 +42,7 @@ class Provenance:
     digest: str = ""
     dataset: str = ""
     config: str = ""
+    chat_template: str = ""
 
 
 NOT_RECORDED = Provenance()
@@ -91,6 +94,7 @@ def provenance_of(run: Run) -> Provenance:
         provenance,
         revision=provenance.revision or (f"revision {commit}" if isinstance(commit, str) and commit else ""),
         seed=run.seed,
+        chat_template=recorded_settings(run).get(CHAT_TEMPLATE, ""),
         lm_eval=str(run.results.get("lm_eval_version") or ""),
         date=run.time[: len("2026-01-31")],
     )

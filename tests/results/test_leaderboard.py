@@ -157,6 +157,17 @@ def test_a_model_without_a_verdict_has_no_number_and_no_place() -> None:
     assert math.isnan(share)
 
 
+def test_a_model_in_its_chat_format_is_not_ranked_against_one_in_plain_text() -> None:
+    rows = (
+        replace(judged(name, "a", "none found"), provenance=Provenance(chat_template=template))
+        for name, template in (("plain", "none"), ("too", "none"), ("chat", "applied"))
+    )
+    (_, alike), (note, apart) = models(*rows)
+    assert [model for model, *_ in alike] == ["plain", "too"]
+    assert [model for model, *_ in apart] == ["chat"]
+    assert "another prompt format (a: chat template instead of plain text)" in note
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

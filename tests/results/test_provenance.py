@@ -65,3 +65,11 @@ def test_files_and_folders_are_no_data_sets_of_the_hub(tmp_path: Path, monkeypat
     for path in ("json", "data/mine", "./data", "/data/mine", "a/b/c", None):
         provenance = provenances([run({}, configs={"t": {"dataset_path": path}})])["t"]
         assert (provenance.dataset, provenance.config) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("results", "template"),
+    [({"chat_template_sha": "ab12"}, "applied"), ({"chat_template_sha": None}, "none"), ({}, "")],
+)
+def test_a_chat_template_is_recorded_where_the_run_records_it(results, template) -> None:
+    assert provenance_of(run({}, **results)).chat_template == template
