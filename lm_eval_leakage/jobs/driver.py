@@ -48,7 +48,9 @@ from lm_eval_leakage.logs.run import MANIFEST, digest_of
 from lm_eval_leakage.results.formatting import counted, whole_percent
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 
-EDITED = "other questions, rows or settings of the audit, or lines that a log has lost"
+EDITED = (
+    "other questions, rows or settings of the audit, or lines that a log has lost; answers of an audit are used again"
+)
 
 Say = Callable[[str], None]
 Watch = Callable[[Progress, Attempt | None], None]  # called before the first unit, and with every attempt as it ends
