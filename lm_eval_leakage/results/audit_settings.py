@@ -15,7 +15,6 @@ COMPARISONS = {
     Basis.CONTROL: "control forms",
     Basis.FILLERS: "exchanged names or numbers",
 }
-PROMPTS = {"applied": "chat template", "none": "plain text", "": "prompt format not recorded"}
 NAMES = {
     "method": "another method",
     "prompts": "another prompt format",
@@ -31,7 +30,7 @@ class AuditSettings:
     """The settings that two audits of a benchmark must share for their results to be compared, each as it is shown.
 
     method: id of the detector whose flags count, and what the verdict compares the published orders with
-    prompts: whether a chat template was applied to them
+    prompts: whether a chat template was applied to them, and the system instruction
     layouts: in which the options were shown
     n_questions: the number of scored questions
     questions: digest of the benchmark and seed of the draw, as far as the run records them
@@ -60,7 +59,7 @@ def settings_in_row(row: Row, detector: str) -> AuditSettings:
     digest = f"digest {provenance.digest}" if provenance.digest else ""
     return AuditSettings(
         method=" and ".join(filter(None, (detector, comparison))),
-        prompts=PROMPTS[provenance.chat_template],
+        prompts=provenance.prompt_format or "prompt format not recorded",
         layouts=", ".join(verdict.layouts) or "one layout",
         n_questions=count(verdict.n_asked or row.n_tested),
         questions=", ".join(filter(None, (digest, seed))) or "draw not recorded",

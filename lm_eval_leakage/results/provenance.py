@@ -9,11 +9,13 @@ from pathlib import Path
 
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
 from lm_eval_leakage.logs.model_settings import recorded_settings
-from lm_eval_leakage.logs.run import CHAT_TEMPLATE, CONTENT, LOCAL, Run, digest_of, leaves
+from lm_eval_leakage.logs.run import CHAT_TEMPLATE, CONTENT, LOCAL, SYSTEM_INSTRUCTION, Run, digest_of, leaves
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 OF_FILES = "files with digest"  # in the provenance of a model with local files
 OF_NAME = ("pretrained", "model")  # arguments that name the model itself
+SHOWN_OF_DIGEST = 8  # characters
+PROMPTS = {"applied": "chat template", "none": "plain text"}
 HUB_NAME = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)", re.ASCII)  # of a model or data set
 
 
@@ -29,7 +31,7 @@ class Provenance:
     lm_eval: its version; date: of the run, in ISO 8601
     digest: of all rows of the benchmark, how they are put, and what is documented about them
     dataset: on the hub, of which the questions are; config: the configuration of it, if there is one for all
-    chat_template: `applied` or `none`
+    prompt_format: whether a chat template was applied, and the digest of a system instruction, in words
     """
 
     model: str = ""
@@ -42,7 +44,7 @@ class Provenance:
     digest: str = ""
     dataset: str = ""
     config: str = ""
-    chat_template: str = ""
+    prompt_format: str = ""
 
 
 NOT_RECORDED = Provenance()
@@ -94,10 +96,23 @@ def provenance_of(run: Run) -> Provenance:
         provenance,
         revision=provenance.revision or (f"revision {commit}" if isinstance(commit, str) and commit else ""),
         seed=run.seed,
-        chat_template=recorded_settings(run).get(CHAT_TEMPLATE, ""),
+        prompt_format=_prompt_format(recorded_settings(run)),
         lm_eval=str(run.results.get("lm_eval_version") or ""),
         date=run.time[: len("2026-01-31")],
     )
+
+
+def _prompt_format(settings: Mapping[str, str]) -> str:
+    """Return how a run's prompts were put, in words; empty if it records neither template nor system instruction.
+
+    settings: as in `recorded_settings`
+    """
+    instruction = settings.get(SYSTEM_INSTRUCTION, "none")
+    parts = [
+        PROMPTS.get(settings.get(CHAT_TEMPLATE, ""), ""),
+        "" if instruction == "none" else f"system instruction {instruction[:SHOWN_OF_DIGEST]}",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:

@@ -157,15 +157,19 @@ def test_a_model_without_a_verdict_has_no_number_and_no_place() -> None:
     assert math.isnan(share)
 
 
-def test_a_model_in_its_chat_format_is_not_ranked_against_one_in_plain_text() -> None:
-    rows = (
-        replace(judged(name, "a", "none found"), provenance=Provenance(chat_template=template))
-        for name, template in (("plain", "none"), ("too", "none"), ("chat", "applied"))
+def test_models_asked_in_other_prompt_formats_are_not_ranked_against_each_other() -> None:
+    formats = {"plain": "plain text", "too": "plain text", "chat": "chat template", "unknown": ""}
+    (_, alike), *apart = models(
+        *(
+            replace(judged(name, "a", "none found"), provenance=Provenance(prompt_format=prompt_format))
+            for name, prompt_format in formats.items()
+        )
     )
-    (_, alike), (note, apart) = models(*rows)
     assert [model for model, *_ in alike] == ["plain", "too"]
-    assert [model for model, *_ in apart] == ["chat"]
+    (note, (chat, *_)), (note_of_unknown, (unknown, *_)) = apart
+    assert (chat[0], unknown[0]) == ("chat", "unknown")
     assert "another prompt format (a: chat template instead of plain text)" in note
+    assert "another prompt format (a: prompt format not recorded instead of plain text)" in note_of_unknown
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,17 @@ def test_files_and_folders_are_no_data_sets_of_the_hub(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("results", "template"),
-    [({"chat_template_sha": "ab12"}, "applied"), ({"chat_template_sha": None}, "none"), ({}, "")],
+    ("results", "expected"),
+    [
+        ({"chat_template_sha": "ab12"}, "chat template"),
+        ({"chat_template_sha": None, "system_instruction_sha": None}, "plain text"),
+        (
+            {"chat_template_sha": None, "system_instruction_sha": "0123456789ab"},
+            "plain text, system instruction 01234567",
+        ),
+        ({"system_instruction_sha": "0123456789ab"}, "system instruction 01234567"),
+        ({}, ""),
+    ],
 )
-def test_a_chat_template_is_recorded_where_the_run_records_it(results, template) -> None:
-    assert provenance_of(run({}, **results)).chat_template == template
+def test_the_prompt_format_is_what_the_run_records_of_it(results, expected) -> None:
+    assert provenance_of(run({}, **results)).prompt_format == expected
