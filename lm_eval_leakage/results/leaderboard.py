@@ -24,7 +24,7 @@ from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.audit_settings import AuditSettings, settings_difference, settings_in_row
 from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
 from lm_eval_leakage.results.comparison import common_basis, comparison
-from lm_eval_leakage.results.formatting import DASH, whole_percent
+from lm_eval_leakage.results.formatting import DASH, counted, whole_percent
 from lm_eval_leakage.results.grouping import grouped
 from lm_eval_leakage.results.html import render_template
 from lm_eval_leakage.results.model_ranking import NUMBER_MEANING, RANKED, AuditedModel, ModelGroup, rank_models
@@ -223,8 +223,9 @@ def leaderboard_as_markdown(board: Leaderboard, chosen: Sequence[str] = ()) -> s
     """
     parts = [_models_as_markdown(board.models)] if board.models else []
     for standings in board.boards:
-        tested = f"{standings[0].n_common} questions that all {len(standings)} models were tested on."
-        text = f"{tested} {HOW_TO_READ} {INTERVALS_NAMED}."
+        n_models, tested = len(standings), counted(standings[0].n_common)
+        ranked = f" that all {n_models} models were tested on. {HOW_TO_READ}" if n_models > 1 else "."
+        text = f"{tested}{ranked} {INTERVALS_NAMED}."
         text = "\n\n".join(filter(None, (why_apart(standings, board.boards), text)))
         parts.append(f"## {visible(standings[0].row.task)}\n\n{text}\n\n{_table_of(standings, chosen)}")
     if board.confused:

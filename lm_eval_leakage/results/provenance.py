@@ -112,7 +112,7 @@ def _prompt_format(settings: Mapping[str, str]) -> str:
         PROMPTS.get(settings.get(CHAT_TEMPLATE, ""), ""),
         "" if instruction == "none" else f"system instruction {instruction[:SHOWN_OF_DIGEST]}",
     ]
-    return ", ".join(filter(None, parts))
+    return " with ".join(filter(None, parts))
 
 
 def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:

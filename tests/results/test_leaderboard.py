@@ -48,6 +48,15 @@ def test_models_that_the_questions_cannot_distinguish_share_an_interval_of_ranks
     assert ranks(tmp_path) == {"seen too": "1–2", "seen": "1–2", "nearly": "3–4", "clean": "3–4"}
 
 
+def test_a_board_of_one_model_says_nothing_of_ranks(tmp_path) -> None:
+    audit(tmp_path, "one", 3)
+    text = leaderboard_as_markdown(leaderboard(annotate([tmp_path])))
+    assert "\n\n60 questions. Values in brackets are 95 % intervals.\n\n" in text.replace("\u00a0", " ")
+    audit(tmp_path, "two", 3)
+    text = leaderboard_as_markdown(leaderboard(annotate([tmp_path])))
+    assert "\n\n60 questions that all 2 models were tested on. A rank is an interval:" in text
+
+
 def test_pairs_are_adjusted_for_their_number(tmp_path) -> None:
     audit(tmp_path, "one", 0)
     audit(tmp_path, "two", 6)  # McNemar: 2 / 2^6 = 0.031

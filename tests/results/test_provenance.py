@@ -74,7 +74,7 @@ def test_files_and_folders_are_no_data_sets_of_the_hub(tmp_path: Path, monkeypat
         ({"chat_template_sha": None, "system_instruction_sha": None}, "plain text"),
         (
             {"chat_template_sha": None, "system_instruction_sha": "0123456789ab"},
-            "plain text, system instruction 01234567",
+            "plain text with system instruction 01234567",
         ),
         ({"system_instruction_sha": "0123456789ab"}, "system instruction 01234567"),
         ({}, ""),
