@@ -67,8 +67,11 @@ def settings_in_row(row: Row, detector: str) -> AuditSettings:
     )
 
 
-def settings_difference(settings: Settings, other: Settings) -> str:
-    """Return which settings are others, and than which, as a part of a sentence; empty where all are alike."""
+def why_not_ranked(settings: Settings, other: Settings) -> str:
+    """Return a sentence that names the settings in which a model differs from those above it; empty if there are none.
+
+    settings, other: of the model, and of those above it
+    """
     parts = []
     if settings.keys() != other.keys():
         benchmarks, others = (", ".join(sorted(side)) or "none" for side in (settings, other))
@@ -76,9 +79,12 @@ def settings_difference(settings: Settings, other: Settings) -> str:
     shared = sorted(settings.keys() & other.keys())
     for field in fields(AuditSettings):
         values = [(getattr(settings[task], field.name), getattr(other[task], field.name)) for task in shared]
-        different = [(task, *pair) for task, pair in zip(shared, values, strict=True) if pair[0] != pair[1]]
-        if different:
-            task, value, instead_of = different[0]
-            more = f"; {len(different) - 1} more differ" if len(different) > 1 else ""
+        differing = [(task, *pair) for task, pair in zip(shared, values, strict=True) if pair[0] != pair[1]]
+        if differing:
+            task, value, instead_of = differing[0]
+            more = f"; {len(differing) - 1} more differ" if len(differing) > 1 else ""
             parts.append(f"{NAMES[field.name]} ({task}: {value} instead of {instead_of}{more})")
-    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+    if not parts:
+        return ""
+    different_settings = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return f"Not ranked against the models above: {different_settings}."

@@ -21,7 +21,7 @@ from typing import Any
 from lm_eval_leakage.detectors.choice_confusion import accuracy_difference as difference_of_answers
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.audit_settings import AuditSettings, settings_difference, settings_in_row
+from lm_eval_leakage.results.audit_settings import AuditSettings, settings_in_row, why_not_ranked
 from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
 from lm_eval_leakage.results.comparison import common_basis, comparison
 from lm_eval_leakage.results.formatting import DASH, counted, whole_percent
@@ -192,9 +192,7 @@ def why_apart(board: Board, boards: Sequence[Board]) -> str:
     task = board[0].row.task
     first = next(other for other in boards if other[0].row.task == task)
     how, usual = board[0].settings, first[0].settings
-    if how is None or usual is None or how == usual:
-        return ""
-    return f"Not ranked against the models above, but audited with {settings_difference({task: how}, {task: usual})}."
+    return why_not_ranked({task: how}, {task: usual}) if how and usual else ""
 
 
 def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
@@ -224,8 +222,8 @@ def leaderboard_as_markdown(board: Leaderboard, chosen: Sequence[str] = ()) -> s
     parts = [_models_as_markdown(board.models)] if board.models else []
     for standings in board.boards:
         n_models, tested = len(standings), counted(standings[0].n_common)
-        ranked = f" that all {n_models} models were tested on. {HOW_TO_READ}" if n_models > 1 else "."
-        text = f"{tested}{ranked} {INTERVALS_NAMED}."
+        ending = f" that all {n_models} models were tested on. {HOW_TO_READ}" if n_models > 1 else "."
+        text = f"{tested}{ending} {INTERVALS_NAMED}."
         text = "\n\n".join(filter(None, (why_apart(standings, board.boards), text)))
         parts.append(f"## {visible(standings[0].row.task)}\n\n{text}\n\n{_table_of(standings, chosen)}")
     if board.confused:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lm_eval_leakage.results.audit_settings import AuditSettings, settings_difference
+from lm_eval_leakage.results.audit_settings import AuditSettings, why_not_ranked
 from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.tabulating import COUNT, EMPTY, PERCENT, TEXT, Column
 from lm_eval_leakage.results.verdict import VerdictWord
@@ -105,13 +105,9 @@ def _ranked(members: Sequence[AuditedModel]) -> tuple[RankedModel, ...]:
 
 
 def _why_apart(model: AuditedModel, first: AuditedModel) -> str:
-    if model.settings == first.settings:
-        return ""
-    if not model.settings:
+    if not model.settings and first.settings:
         return "Not ranked, since no benchmark has a verdict."
-    return (
-        f"Not ranked against the models above, but audited with {settings_difference(model.settings, first.settings)}."
-    )
+    return why_not_ranked(model.settings, first.settings)
 
 
 RANKED: Sequence[Column[RankedModel]] = (

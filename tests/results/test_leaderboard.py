@@ -74,7 +74,7 @@ def test_models_that_were_asked_different_numbers_of_questions_are_on_separate_b
     assert [(standing.ranks, standing.n_common) for standing in half] == [("1", 30)]
     assert why_apart(whole, boards) == ""
     assert why_apart(half, boards) == (
-        "Not ranked against the models above, but audited with another number of questions (bench: 30 instead of 60)."
+        "Not ranked against the models above: another number of questions (bench: 30 instead of 60)."
     )
 
 
@@ -198,10 +198,10 @@ def test_models_that_were_audited_in_different_ways_are_not_ranked_against_each_
     ]
     first, second = models(*rows)
     assert first == ("", [("one", 1, 0.0), ("two", 2, 1.0)])
-    assert second == (f"Not ranked against the models above, but audited with {said}.", [("apart", 1, 1.0)])
+    assert second == (f"Not ranked against the models above: {said}.", [("apart", 1, 1.0)])
     both = leaderboard([annotation(rows=(row,), model=row.model) for row in rows])
     assert [len(board) for board in both.boards] == [2, 1]
-    text = f"audited with {said}."
+    text = f"models above: {said}."
     assert text in leaderboard_as_markdown(both)
     assert Parsed(as_page(both)).text.count(text.replace("\u00a0", " ")) == 2  # of the models, and of the benchmark
 
