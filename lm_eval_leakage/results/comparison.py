@@ -67,11 +67,12 @@ def common_basis(rows: Sequence[Row]) -> str:
 
 
 def _label(row: Row, rows: Sequence[Row]) -> tuple[str, str]:
-    """Return a label as short as the rows allow: the model, the benchmark, or both; the benchmark is the ending
-    then."""
-    if len({row.model for row in rows}) == 1:
+    """Return a label as short as the rows allow: the model, the benchmark of a model's several, or both; the benchmark
+    is the ending then."""
+    has_several = len({other.name for other in rows}) > 1
+    if has_several and len({other.model for other in rows}) == 1:
         return row.name, ""
-    return row.model, "" if len({other.name for other in rows}) == 1 else f", {row.name}"
+    return row.model, f", {row.name}" if has_several else ""
 
 
 def _preference(row: Row) -> Estimate:
