@@ -74,6 +74,6 @@ def test_a_notebook_shows_the_verdicts_of_all_models_the_most_suspicious_first()
 
 def test_the_plot_is_one_call_away(runs: Path) -> None:
     plot = load_run("runs", "audits").plot()
-    assert "bench" in plot._repr_svg_()
+    assert ">m, bench<" in plot._repr_svg_()
     plot.save("plot.svg")
     assert (runs / "plot.svg").read_text().startswith("<svg")

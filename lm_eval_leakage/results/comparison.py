@@ -67,12 +67,12 @@ def common_basis(rows: Sequence[Row]) -> str:
 
 
 def _label(row: Row, rows: Sequence[Row]) -> tuple[str, str]:
-    """Return a label as short as the rows allow: the model, the benchmark of a model's several, or both; the benchmark
-    is the ending then."""
-    has_several = len({other.name for other in rows}) > 1
-    if has_several and len({other.model for other in rows}) == 1:
+    """Return a label and its ending: the model of several on one benchmark, the benchmark of one model's several; else
+    both, the benchmark as the ending."""
+    models, benchmarks = len({other.model for other in rows}), len({other.name for other in rows})
+    if models == 1 < benchmarks:
         return row.name, ""
-    return row.model, f", {row.name}" if has_several else ""
+    return row.model, "" if benchmarks == 1 < models else f", {row.name}"
 
 
 def _preference(row: Row) -> Estimate:
