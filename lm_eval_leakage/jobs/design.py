@@ -16,15 +16,16 @@ from lm_eval_leakage.harness.costs import ROWS_MEASURED
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, found_among
 from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
 from lm_eval_leakage.records import UntestableQuestion
-from lm_eval_leakage.results.data_verdict import usually_found, usually_needed
+from lm_eval_leakage.results.data_verdict import STAGES, usually_excluded, usually_found, usually_needed
 from lm_eval_leakage.results.formatting import count, counted, rounded_up, whole_percent
 from lm_eval_leakage.results.published_orders import OrderStatus, is_exact
 from lm_eval_leakage.results.verdict import EVIDENCE_LEVEL, FEWEST_JUDGED, Basis
 from lm_eval_leakage.stats.looks import share_alone
-from lm_eval_leakage.stats.order_power import DETECT_TIMES
+from lm_eval_leakage.stats.order_power import DETECT_TIMES, SEEN_ERROR
 from lm_eval_leakage.stats.pooling import NAN
 
 MANY_TOGETHER = 10  # verdicts of a plan that compares models, which share the level
+ERROR_OF_FIRST_LOOK = SEEN_ERROR / STAGES * share_alone(1)  # of an upper bound of the share of seen questions
 # Per question, among which those of a budget are chosen; not two, which a score only separates by its sign
 ORDERS_WITHIN = (3, 4, 6, 8, 12, 24)
 
@@ -111,6 +112,16 @@ class AuditDesign:
             return None
         n = usually_needed(self.basis, self.n_orders, self._detect, self._level, n_layouts=self.n_layouts)
         return None if n is None else rounded_up(n * len(self._sampled) / len(self._known))
+
+    def may_exclude(self, n: int) -> bool:
+        """Return whether so many questions may exclude what is to be found, if the model has not seen them."""
+        n_counted, n_orders = n * len(self._known) // len(self._sampled), self.n_orders
+        if self._budget:
+            n_counted, n_orders = n, self.within.n_orders  # all that are asked count
+        if n_counted < FEWEST_JUDGED:
+            return False
+        shares = usually_excluded(self.basis, n_orders, n_counted, ERROR_OF_FIRST_LOOK, n_layouts=self.n_layouts)
+        return dict(shares)[DETECT_TIMES] <= self._detect
 
     def _n_orders(self, row: PlacedRow) -> int:
         """Return how many orders of a question count in a verdict; 0 if it does not."""

@@ -288,7 +288,7 @@ class TaskPlan:
             power = f"no number of questions is enough to find {leak}"
         elif n < n_enough:
             power = f"about {counted(rounded_up(n_enough))} are usually needed to find {leak}"
-        may_exclude = n_enough is not None and 2 * n >= n_enough  # a model may need half as many as usual
+        may_exclude = self.rows.names_may_exclude(n) if design is None else design.may_exclude(n)
         words = f"{VerdictWord.EVIDENCE}, {VerdictWord.NONE_FOUND}" if may_exclude else VerdictWord.EVIDENCE
         ends = f"with {counted(n)}: {words} or {VerdictWord.INCONCLUSIVE}"
         return "; ".join(filter(None, (extent, in_layouts, power, ends)))

@@ -16,7 +16,7 @@ from lm_eval_leakage.harness.tasks.filler_audit import FillerAudit
 from lm_eval_leakage.harness.tasks.order_status import STATUS_KEY
 from lm_eval_leakage.harness.tasks.prospect import Obstacle, Prospect, natural_before
 from lm_eval_leakage.harness.tasks.templates import FILLER_AUDIT, FIRST_AUDIT
-from lm_eval_leakage.jobs.design import AuditDesign
+from lm_eval_leakage.jobs.design import ERROR_OF_FIRST_LOOK, AuditDesign
 from lm_eval_leakage.jobs.drawing import (
     FEWEST_DRAWN,
     FIRST_PART,
@@ -31,9 +31,10 @@ from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.questions.rendering import AUDITED
 from lm_eval_leakage.questions.slots import NAMES, NUMBERS
 from lm_eval_leakage.questions.statements import NO_DETAIL
-from lm_eval_leakage.results.filler_verdict import rows_usually_needed
+from lm_eval_leakage.results.filler_verdict import rows_usually_exclude, rows_usually_needed
 from lm_eval_leakage.results.formatting import rounded_up
 from lm_eval_leakage.results.published_orders import OrderStatus
+from lm_eval_leakage.stats.order_power import DETECT_TIMES
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
 SETTINGS_OF_ORDERS = frozenset(
@@ -169,6 +170,12 @@ class TaskRows:
         return rows_usually_needed(
             self.plan.detect, self.sources.level, has_reference=self._has_reference, fillers=self.fillers
         )
+
+    def names_may_exclude(self, n: int) -> bool:
+        """Return whether exchanged names in n rows may exclude `detect` of the plan, if a model has not seen them."""
+        error, has_reference = ERROR_OF_FIRST_LOOK, self._has_reference
+        shares = rows_usually_exclude(n, error, has_reference=has_reference, fillers=self.fillers)
+        return dict(shares)[DETECT_TIMES] <= self.plan.detect
 
     @cached_property
     def names_beside(self) -> list[PlacedRow]:

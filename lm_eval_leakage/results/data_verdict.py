@@ -359,10 +359,17 @@ def usually_found(basis: Basis, n_orders: int, n: int, level: float, *, n_layout
     return found_by_all(power.detectable(level) for power in powers)
 
 
+def usually_excluded(basis: Basis, n_orders: int, n: int, error: float, *, n_layouts: int = 1) -> Shares:
+    """Return the shares that `n` questions of `n_orders` orders can exclude with this error, before a model's scores
+    are known: they do if the model prefers no published order, and with a margin for its scores."""
+    return seen_at_most(_usual_powers(basis, n_orders, math.ceil(MARGIN * n), n_layouts), error)
+
+
 def _usual_powers(basis: Basis, n_orders: int, n: int, n_layouts: int) -> list[OrderPower]:
-    """Return the power of each comparison for scores drawn from a normal distribution."""
+    """Return the power of each comparison for scores drawn from a normal distribution, of which the published orders
+    have the smallest."""
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
-    drawn = rng.normal(size=(n, n_orders))
+    drawn = np.sort(rng.normal(size=(n, n_orders)))
     size = 1.0 if basis == Basis.ORDERS else USUAL_DEVIATION
     scores = [size * (values - values.mean()) / values.std() for values in drawn]
     spread = usual_spread(n_layouts) if basis == Basis.CONTROL else 0.0

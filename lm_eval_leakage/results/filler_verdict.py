@@ -27,7 +27,7 @@ from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.verdict import FEWEST_JUDGED, Basis, DataVerdict
 from lm_eval_leakage.stats.crossed_blocks import CrossedBlock, Preference, block_scores, crossed_blocks, preference
 from lm_eval_leakage.stats.filler_power import SEEN_EFFECTS, FillerPower
-from lm_eval_leakage.stats.order_power import FOUND_WITH, SEEN_ERROR, needed_by_all, seen_at_most
+from lm_eval_leakage.stats.order_power import FOUND_WITH, SEEN_ERROR, Shares, needed_by_all, seen_at_most
 from lm_eval_leakage.stats.pooling import Floats
 
 NATURAL_SPREAD = 0.05  # standard deviations per row, between clean benchmarks: docs/validity.md
@@ -122,14 +122,25 @@ def _naturals(
 def rows_usually_needed(detect: float, level: float, *, has_reference: bool, fillers: str = NAMES) -> int | None:
     """Return about how many rows are needed to find the share `detect`, before a model's scores are known; None if no
     number is enough."""
+    return needed_by_all(_usual_powers(USUAL_ROWS, fillers, has_reference=has_reference), detect, level)
+
+
+def rows_usually_exclude(n: int, error: float, *, has_reference: bool, fillers: str = NAMES) -> Shares:
+    """Return the shares that `n` rows can exclude with this error, before a model's scores are known: they do if the
+    model prefers no published filler."""
+    return seen_at_most(_usual_powers(n, fillers, has_reference=has_reference), error)
+
+
+def _usual_powers(n: int, fillers: str, *, has_reference: bool) -> list[FillerPower]:
+    """Return the power of each form for n rows whose published fillers a model does not prefer."""
     forms = [fillers] if has_reference or fillers == NUMBERS else [NAMES, IN_WORDS]
     powers = []
     for form in forms:
         n_compared = 2 if has_reference or form == IN_WORDS else 1
-        deviation = math.sqrt(n_compared / (USUAL_ROWS * (1 - 1 / USUAL_SIZE)))
+        deviation = math.sqrt(n_compared / (n * (1 - 1 / USUAL_SIZE)))
         found_with = 1 - (1 - FOUND_WITH) / len(forms)
-        powers.append(FillerPower(0.0, USUAL_ROWS, deviation, SEEN_EFFECTS[form], SPREADS[fillers], found_with))
-    return needed_by_all(powers, detect, level)
+        powers.append(FillerPower(0.0, n, deviation, SEEN_EFFECTS[form], SPREADS[fillers], found_with))
+    return powers
 
 
 def _scores_by_form(answers: Sequence[FillerAnswers]) -> dict[str, BlockScore]:

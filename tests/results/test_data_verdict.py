@@ -16,7 +16,14 @@ from scipy.stats import binomtest, zscore
 
 from lm_eval_leakage.questions.families import families, shared_texts
 from lm_eval_leakage.records import OrderAnswers, Question
-from lm_eval_leakage.results.data_verdict import at_its_level, data_verdict, natural_part, usually_needed
+from lm_eval_leakage.results.data_verdict import (
+    STAGES,
+    at_its_level,
+    data_verdict,
+    natural_part,
+    usually_excluded,
+    usually_needed,
+)
 from lm_eval_leakage.results.published_orders import OrderStatus
 from lm_eval_leakage.results.verdict import (
     EVIDENCE_LEVEL,
@@ -30,7 +37,7 @@ from lm_eval_leakage.results.verdict import (
 from lm_eval_leakage.results.verdict_numbers import details
 from lm_eval_leakage.results.verdict_words import reason_of, sentence_of, verdict_in_words
 from lm_eval_leakage.stats.looks import share_alone
-from lm_eval_leakage.stats.order_power import DETECT, SEEN_TIMES
+from lm_eval_leakage.stats.order_power import DETECT, DETECT_TIMES, SEEN_ERROR, SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum, order_sum, standard_scores
 from lm_eval_leakage.stats.unseen_texts import TextTest
 
@@ -381,6 +388,28 @@ def test_before_the_scores_are_known_about_as_many_are_needed_as_afterwards(basi
     assert before is not None
     assert 0.5 < before / afterwards < 2
     assert usually_needed(basis, n_orders, 0.5, EVIDENCE_LEVEL) < before
+
+
+@pytest.mark.parametrize(
+    ("basis", "n_orders", "shape"),
+    [(Basis.ORDERS, 24, {}), (Basis.REFERENCE, 12, {"reference": True}), (Basis.CONTROL, 12, {"control": True})],
+)
+def test_a_model_without_memory_may_be_none_found_from_so_many_questions_as_usually_exclude_the_aim(
+    basis, n_orders, shape
+) -> None:
+    def excluded(n: int) -> float:
+        return dict(usually_excluded(basis, n_orders, n, SEEN_ERROR / STAGES))[DETECT_TIMES]
+
+    def word_of(n: int) -> VerdictWord:
+        status = OrderStatus.DRAWN if basis == Basis.ORDERS else OrderStatus.WRITTEN
+        return data_verdict(answers(n, status, memory=-0.2, n_orders=n_orders, **shape)).word
+
+    n = next(n for n in range(FEWEST_JUDGED, 200) if excluded(n) <= DETECT)
+    assert word_of(2 * n) == VerdictWord.NONE_FOUND
+    assert word_of(max(FEWEST_JUDGED, n // 2)) == VerdictWord.INCONCLUSIVE
+    enough = usually_needed(basis, n_orders, DETECT, EVIDENCE_LEVEL)
+    assert enough is not None
+    assert n < enough  # a verdict of fewer questions than are usually needed may exclude the aim
 
 
 def test_the_share_of_later_looks_is_reported_only_where_it_decides_the_word() -> None:

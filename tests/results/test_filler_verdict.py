@@ -14,6 +14,7 @@ from lm_eval_leakage.results.filler_verdict import (
     NATURAL_SPREAD,
     NUMBERS_ALONE,
     filler_verdict,
+    rows_usually_exclude,
     rows_usually_needed,
 )
 from lm_eval_leakage.results.published_orders import OrderStatus
@@ -25,7 +26,7 @@ from lm_eval_leakage.results.verdict_words import (
     sentence_of,
     verdict_in_words,
 )
-from lm_eval_leakage.stats.order_power import seen_at_most
+from lm_eval_leakage.stats.order_power import DETECT, DETECT_TIMES, SEEN_ERROR, seen_at_most
 from lm_eval_leakage.stats.positive_control import PositiveControl
 
 
@@ -138,6 +139,17 @@ def test_fewer_rows_are_needed_for_a_larger_share() -> None:
     few, many = (rows_usually_needed(share, 0.01, has_reference=False) for share in (1.0, 0.5))
     assert few < many
     assert rows_usually_needed(0.05, 0.01, has_reference=False) is None
+
+
+def test_a_model_without_memory_may_be_none_found_from_so_many_rows_as_usually_exclude_the_aim() -> None:
+    def word_of(n_blocks: int) -> str:
+        return filler_verdict(answers(n_blocks, memory=-1.0)).word
+
+    def excluded(n_blocks: int) -> float:
+        return dict(rows_usually_exclude(6 * n_blocks, SEEN_ERROR, has_reference=False))[DETECT_TIMES]
+
+    n_blocks = next(n for n in range(4, 200) if excluded(n) <= DETECT)
+    assert (word_of(n_blocks // 2), word_of(2 * n_blocks)) == ("inconclusive", "none found")
 
 
 # ---------------------------------------------------------------------- beside option orders
