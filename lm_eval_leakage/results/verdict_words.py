@@ -281,7 +281,7 @@ def _by_texts(verdict: DataVerdict) -> str:
 
 
 def cited(verdict: DataVerdict) -> str:
-    """Return what a sentence to copy says in brackets."""
+    """Return what a sentence to copy says in brackets after the word and what it says of the aim."""
     if verdict.word == VerdictWord.NO_VERDICT or math.isnan(verdict.tested.pvalue):
         return reason_of(verdict)
     compared = _compared(verdict).citation
@@ -290,7 +290,7 @@ def cited(verdict: DataVerdict) -> str:
         compared += f", and their texts with those of {_unseen(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
         compared += f"; {counted(verdict.beside.n)}, {_compared(verdict.beside).citation}"
-    return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
+    return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict, 'that')}"
 
 
 def scores_in_words(verdict: DataVerdict) -> str:
@@ -335,17 +335,21 @@ def aim_in_words(verdict: DataVerdict) -> str:
     )
 
 
-def _found_or_not(verdict: DataVerdict) -> str:
+def _found_or_not(verdict: DataVerdict, aim: str = "") -> str:
+    """Return how many questions were seen at least or at most, and which number would find the aim.
+
+    aim: what it is called if it was named before
+    """
     if verdict.word in (VerdictWord.EVIDENCE, VerdictWord.STRONG_EVIDENCE):
         return seen_in_words(verdict.seen)
     limit = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
-    aim = f"{whole_percent(verdict.detect)} seen {DETECT_TIMES} times"
+    named = aim or f"{whole_percent(verdict.detect)} seen {DETECT_TIMES} times"
     if verdict.word == VerdictWord.NONE_FOUND:
-        return f"{limit}; {aim} would have been found"
+        return limit if aim else f"{limit}; {named} would have been found"
     if verdict.n_needed is not None:
-        few = f"; to find {aim}, about {counted(verdict.n_needed)} are needed"
+        few = f"; to find {named}, about {counted(verdict.n_needed)} are needed"
     else:
-        few = f"; {aim} may be missed" if limit else ""
+        few = f"; {named} may be missed" if limit and not aim else ""
     return f"{limit or f'; {_too_little(verdict)}'}{few}"
 
 
