@@ -110,7 +110,7 @@ def aim_beside(word: str, detect: float | None) -> str:
 
     detect: share of the questions, seen `DETECT_TIMES` times, that was to be found
     """
-    says = {VerdictWord.NONE_FOUND: "would have been found", VerdictWord.INCONCLUSIVE: "may be missed"}
+    says = {VerdictWord.NONE_FOUND: "is excluded", VerdictWord.INCONCLUSIVE: "is not excluded"}
     if detect is None or word not in says:
         return ""
     return f"{whole_percent(detect)} seen {TIMES[DETECT_TIMES]} {says[VerdictWord(word)]}"
@@ -345,11 +345,11 @@ def _found_or_not(verdict: DataVerdict, aim: str = "") -> str:
     limit = at_most_in_words(verdict.at_most, _layouts_of_seen(verdict))
     named = aim or f"{whole_percent(verdict.detect)} seen {DETECT_TIMES} times"
     if verdict.word == VerdictWord.NONE_FOUND:
-        return limit if aim else f"{limit}; {named} would have been found"
+        return limit if aim else f"{limit}; {named} is excluded"
     if verdict.n_needed is not None:
         few = f"; to find {named}, about {counted(verdict.n_needed)} are needed"
     else:
-        few = f"; {named} may be missed" if limit and not aim else ""
+        few = f"; {named} is not excluded" if limit and not aim else ""
     return f"{limit or f'; {_too_little(verdict)}'}{few}"
 
 

@@ -40,10 +40,7 @@ def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) ->
         "",
         demo.AIM,
     ]
-    assert (
-        lines[0].replace("\u00a0", " ")
-        == "smollm2 on trained: NONE FOUND: 80 % seen three times would have been found"
-    )
+    assert lines[0].replace("\u00a0", " ") == "smollm2 on trained: NONE FOUND: 80 % seen three times is excluded"
     assert len(lines) < 35, "it fits on a screen"
     assert max(map(len, lines)) <= demo.WIDTH
 

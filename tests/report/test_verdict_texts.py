@@ -248,7 +248,7 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, at_most=((1, 0.65), (3, 0
     [
         (
             NONE,
-            "“none found: 25\xa0% seen three times would have been found” (p = 0.57, 1 after adjustment for 2 "
+            "“none found: 25\xa0% seen three times is excluded” (p = 0.57, 1 after adjustment for 2 "
             "verdicts, evidence at ≤ 0.01; 60 questions without a natural order, compared with the model's own "
             "control forms; at most 65\xa0% of the questions were seen once or 24\xa0% three times as the audit shows "
             "them, with 95\xa0% confidence).",
