@@ -23,16 +23,15 @@ from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step, StepStatus
 from lm_eval_leakage.jobs.units import Role, Unit
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
-from lm_eval_leakage.logs.run import MANIFEST
+from lm_eval_leakage.logs.run import MANIFEST, REPLACED, WORK
 from lm_eval_leakage.texts import as_json
 
 PLAN, STATUS = "plan.yaml", "status.json"
-WORK, LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "work", "logs", "attempts", "locks", "answers"
+LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "logs", "attempts", "locks", "answers"
 CLAIMS = "claims"
 EARLIER = "earlier"  # folder within that of attempts: those of earlier sessions
 UNITS = "units"  # folder of what workers are to run
 BETWEEN = "~"  # between the parts of a unit's id, where it is the name of a file; not in names of models and kinds
-REPLACED = "replaced"  # folder of units that were moved out of the folders of their roles
 STEP = "step"  # key of a unit's file
 RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
 ASKED = "asked.txt"  # of a unit in progress: a digest of what it asks

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.digests import content_digest, with_imports
 from lm_eval_leakage.files import atomic_remove, published
-from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE, CampaignFolder, now
+from lm_eval_leakage.jobs.folder import UNIT_FILE, CampaignFolder, now
 from lm_eval_leakage.jobs.plan import Plan
 from lm_eval_leakage.jobs.units import Role, Unit
-from lm_eval_leakage.logs.run import LOCAL, identity_differences
+from lm_eval_leakage.logs.run import LOCAL, REPLACED, identity_differences
 from lm_eval_leakage.results.formatting import counted
 from lm_eval_leakage.texts import brief, texts_within
 

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from lm_eval_leakage.logs.run import MANIFEST, REPLACED, WORK
+
 
 def files_below(place: Path, on_error: Callable[[OSError], None] | None = None) -> Iterator[Path]:
     """Yield the files in a folder at any depth, and the symbolic links to nothing. Links to folders are followed, each
-    folder once, so that loops end.
+    folder once, so that loops end. In the folder of a check, units in progress and replaced ones are left out.
 
     on_error: called for a folder that cannot be listed
     """
@@ -20,4 +22,6 @@ def files_below(place: Path, on_error: Callable[[OSError], None] | None = None) 
             folders.clear()
             continue
         seen.add(real)
+        if MANIFEST in names:
+            folders[:] = [name for name in folders if name not in (WORK, REPLACED)]
         yield from (Path(folder, name) for name in names)

@@ -27,6 +27,9 @@ MANIFEST = "manifest.json"
 # Folders beside the manifest of a check, with audits of unseen questions and of rows that the model may have learned.
 # They have the name of the benchmark and say nothing of it.
 UNSEEN, POSITIVE = "unseen", "positive"
+# Folders beside it whose files count nowhere: of units in progress, and of those that were moved out of the folders of
+# their roles, since another model answered them or other questions were asked.
+WORK, REPLACED = "work", "replaced"
 
 # sections of a results file, and a key of a line of a samples log
 IDENTITY = "leakage_identity"  # what the model's answers depend on

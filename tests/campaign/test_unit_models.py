@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.folder import REPLACED, UNIT_FILE, CampaignFolder, read_json
+from lm_eval_leakage.jobs.folder import UNIT_FILE, CampaignFolder, read_json
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, UNKNOWN, differs, refuse_another
 from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.units import Unit
+from lm_eval_leakage.logs.run import REPLACED
 from tests.campaign.scripted_model import ASKED, lines
 
 Run = Callable[..., CheckOutcome]

@@ -54,6 +54,15 @@ def test_what_any_model_prefers_is_taken_off_and_what_only_this_one_prefers_stay
     assert row(audit(fond_of_rising, data, reference_log=str(other)))["flagged_rate,max_order"] == 1
 
 
+def test_what_a_check_set_aside_since_another_model_answered_it_is_no_reference(questions_file, tmp_path) -> None:
+    check = tmp_path / "check"
+    log(audit(by_hash, questions_file(DOCS[:6])), check / "runs")
+    log(audit(by_hash, questions_file(DOCS)), check / "replaced" / "2026-11-30")
+    (check / "manifest.json").write_text("{}")
+    results = audit(by_hash, questions_file(DOCS), reference_log=str(check))
+    assert row(results)["skipped,max_order"] == 6
+
+
 def test_a_question_that_the_reference_was_not_asked_is_skipped_with_the_reason(questions_file, tmp_path) -> None:
     reference = log(audit(by_hash, questions_file(DOCS[:9])), tmp_path)
     results = audit(by_hash, questions_file(DOCS), reference_log=str(reference))

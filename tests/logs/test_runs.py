@@ -45,6 +45,18 @@ def test_our_own_annotated_files_are_no_runs(tmp_path) -> None:
     assert list(run.logs) == ["a"]
 
 
+@pytest.mark.parametrize("folder", ["replaced/2026-11-30", "work/m/quiz", "unseen/m", "positive/m"])
+def test_in_the_folder_of_a_check_only_what_its_model_was_asked_of_the_benchmark_is_read(tmp_path, folder) -> None:
+    write_run(tmp_path / "check" / "runs", "m", {"a": LINES})
+    write_run(tmp_path / "check" / folder, "m", {"a": LINES, "b": LINES})
+    assert len(find_runs([tmp_path], [])) == 2  # of any other folder all are read
+    (tmp_path / "check" / "manifest.json").write_text("{}")
+    for place in (tmp_path, tmp_path / "check"):
+        (run,) = find_runs([place], problems := [])
+        assert (run.logs.keys(), problems) == ({"a"}, [])
+    assert len(find_runs([tmp_path / "check" / folder], [])) == 1
+
+
 def test_a_folder_without_runs_or_that_is_not_there_says_what_to_name(tmp_path) -> None:
     (tmp_path / "notes_2026-01-01T00-00-00.json").write_text(json.dumps({"results": "none"}))
     with pytest.raises(ValueError, match="--output_path"):
