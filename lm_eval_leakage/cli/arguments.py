@@ -22,8 +22,8 @@ READING = {
     "[--alias OTHER=MODEL]...": "treat the model name OTHER as MODEL, where runs of one model name it differently",
     "[--detector ID]": "id of the detector whose flags count, such as max_order:orders=12 (default: max_order, else "
     "the first)",
-    "[--reference FOLDER]...": "runs of other models, whose answers show how difficult a question is (for the gap "
-    "within strata)",
+    "[--reference FOLDER]...": "runs and audits of other models, which show how difficult a question is and which "
+    "orders are natural (default: those of the check that made RUNS)",
 }
 ANNOTATE = READING | {
     f"[--format {{{','.join(STYLES)}}}]": "format of the printed table (default: %(default)s)",

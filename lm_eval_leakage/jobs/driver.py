@@ -20,7 +20,7 @@ from lm_eval_leakage.jobs.dtypes import with_dtypes
 from lm_eval_leakage.jobs.early_checks import check_plan_early
 from lm_eval_leakage.jobs.engines import JobEngine, engine_of
 from lm_eval_leakage.jobs.findings import ends_first_stage, read_looks
-from lm_eval_leakage.jobs.folder import PLAN, STEP, Attempt, CampaignFolder, now
+from lm_eval_leakage.jobs.folder import STEP, Attempt, CampaignFolder, now
 from lm_eval_leakage.jobs.inline_engine import InlineEngine
 from lm_eval_leakage.jobs.loaded_tasks import LoadedTasks
 from lm_eval_leakage.jobs.manifest import (
@@ -44,7 +44,7 @@ from lm_eval_leakage.jobs.steps import Step, StepStatus
 from lm_eval_leakage.jobs.supervision import carry_out
 from lm_eval_leakage.jobs.unit_runner import OnScreen
 from lm_eval_leakage.jobs.units import RUN, Role, Unit
-from lm_eval_leakage.logs.run import MANIFEST, digest_of
+from lm_eval_leakage.logs.run import MANIFEST, PLAN, digest_of
 from lm_eval_leakage.results.formatting import counted, whole_percent
 from lm_eval_leakage.stats.order_power import DETECT_TIMES
 

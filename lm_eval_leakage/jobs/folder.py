@@ -23,10 +23,10 @@ from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.jobs.steps import ReadyUnit, Step, StepStatus
 from lm_eval_leakage.jobs.units import Role, Unit
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
-from lm_eval_leakage.logs.run import MANIFEST, REPLACED, WORK
+from lm_eval_leakage.logs.run import MANIFEST, PLAN, REPLACED, WORK
 from lm_eval_leakage.texts import as_json
 
-PLAN, STATUS = "plan.yaml", "status.json"
+STATUS = "status.json"
 LOGS, ATTEMPTS, LOCKS, ANSWERS_KEPT = "logs", "attempts", "locks", "answers"
 CLAIMS = "claims"
 EARLIER = "earlier"  # folder within that of attempts: those of earlier sessions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lm_eval_leakage.logs.run import POSITIVE, UNSEEN
+from lm_eval_leakage.logs.run import POSITIVE, REFERENCE, RUNS, UNSEEN
 from lm_eval_leakage.records import StrEnum
 
 RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
@@ -13,8 +13,8 @@ RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
 class Role(StrEnum):
     """The role of a unit in a verdict, and the folder of units that are done. Only `runs` are judged themselves."""
 
-    RUNS = "runs"
-    REFERENCE = "reference"
+    RUNS = RUNS
+    REFERENCE = REFERENCE
     UNSEEN = UNSEEN
     POSITIVE = POSITIVE
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lm_eval_leakage.logs.run import MANIFEST, REPLACED, WORK
+from lm_eval_leakage.logs.run import OF_CHECK, REPLACED, RUNS, WORK
 
 
 def files_below(place: Path, on_error: Callable[[OSError], None] | None = None) -> Iterator[Path]:
@@ -22,6 +22,17 @@ def files_below(place: Path, on_error: Callable[[OSError], None] | None = None) 
             folders.clear()
             continue
         seen.add(real)
-        if MANIFEST in names:
+        if {*names} >= OF_CHECK:
             folders[:] = [name for name in folders if name not in (WORK, REPLACED)]
         yield from (Path(folder, name) for name in names)
+
+
+def is_check(folder: Path) -> bool:
+    """Return whether a check has written the folder."""
+    return all((folder / name).exists() for name in OF_CHECK)
+
+
+def check_of(file: Path) -> Path | None:
+    """Return the folder of the check among whose runs a file is; None if it is of no check."""
+    above = (folder.parent for folder in file.absolute().parents if folder.name == RUNS)
+    return next(filter(is_check, above), None)

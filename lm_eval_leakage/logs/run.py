@@ -23,10 +23,12 @@ MOST_QUESTIONS = 10**9  # of a task; a larger number in a results file is an err
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
-MANIFEST = "manifest.json"
-# Folders beside the manifest of a check, with audits of unseen questions and of rows that the model may have learned.
-# They have the name of the benchmark and say nothing of it.
-UNSEEN, POSITIVE = "unseen", "positive"
+PLAN, MANIFEST = "plan.yaml", "manifest.json"
+OF_CHECK = frozenset({PLAN, MANIFEST})  # are in a folder that a check has written
+RUNS = "runs"  # folder beside them of what is judged
+# Folders beside it with audits of a reference model, of unseen questions and of rows that the model may have learned.
+# They have the name of the benchmark and are not judged.
+REFERENCE, UNSEEN, POSITIVE = "reference", "unseen", "positive"
 # Folders beside it whose files count nowhere: of units in progress, and of those that were moved out of the folders of
 # their roles, since another model answered them or other questions were asked.
 WORK, REPLACED = "work", "replaced"

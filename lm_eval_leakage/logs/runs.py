@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.file_search import files_below
+from lm_eval_leakage.logs.file_search import files_below, is_check
 from lm_eval_leakage.logs.other_tools import run_reader_of
 from lm_eval_leakage.logs.run import (
     CHAT_TEMPLATE,
     DATA,
     DRAW,
     IDENTITY,
-    MANIFEST,
     POSITIVE,
+    REFERENCE,
     RESULTS,
     SYSTEM_INSTRUCTION,
     TIME,
@@ -125,10 +125,10 @@ def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
 
 
 def _is_of_other_rows(file: Path, place: Path) -> bool:
-    """Return whether a file below a folder belongs to a check's positive control or unseen questions. Returns False if
-    the whole folder belongs to them."""
+    """Return whether a file below a folder belongs to a check's reference, positive control or unseen questions.
+    Returns False if the whole folder belongs to them."""
     above = [folder for folder in file.parents if folder.is_relative_to(place) and folder != place]
-    return any(folder.name in (UNSEEN, POSITIVE) and (folder.parent / MANIFEST).exists() for folder in above)
+    return any(folder.name in (REFERENCE, UNSEEN, POSITIVE) and is_check(folder.parent) for folder in above)
 
 
 def _below(place: Path, problems: list[Problem]) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import benchmark_of, window_needed
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.contents import RunPart, name_apart, separated_by_rows
+from lm_eval_leakage.logs.file_search import check_of, files_below
 from lm_eval_leakage.logs.model_settings import named_by_content, separated_by_settings
-from lm_eval_leakage.logs.run import Problem, Run, same_model, sanitized
+from lm_eval_leakage.logs.run import REFERENCE, RESULTS, UNSEEN, Problem, Run, same_model, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.grouping import grouped
@@ -25,7 +27,8 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, 
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, adjusted_rows, audit_rows, task_of
 from lm_eval_leakage.results.task_runs import TaskRun, choose_runs
 from lm_eval_leakage.results.unseen_questions import UnseenQuestions
-from lm_eval_leakage.results.verdict_record import as_checked, verdicts_in
+from lm_eval_leakage.results.verdict import Basis
+from lm_eval_leakage.results.verdict_record import VERDICTS, CheckedTask, as_checked, verdicts_in
 from lm_eval_leakage.results.verdicts import audited_questions
 
 
@@ -48,8 +51,9 @@ def annotate(
     audit_command: returns the command that audits the questions of a task in a results file with a number of examples;
         empty if it is not known
 
-    Verdicts in the folder of a check are on the terms of that check (`as_checked`), so that all commands report the
-    same numbers.
+    Verdicts on runs in the folder of a check are on the terms of that check (`as_checked`), and compared with its
+    reference unless others are named, so that all commands report the same numbers. Where a check used more than these
+    files, a problem says so.
 
     Raises ValueError if a folder holds no run, or if no audit has the chosen detector.
     """
@@ -62,23 +66,57 @@ def annotate(
     by_content = named_by_content(with_aliases(find_runs([*runs, *audits], problems)))
     runs_and_audits = with_aliases(separated_by_settings(by_content, problems))
     by_model = grouped(separated_by_rows(runs_and_audits, problems), lambda part: part.run.key)
-    all_references = references_of(with_aliases(find_runs(references, problems)), problems) if references else []
+
+    @cache
+    def references_in(*places: Path) -> list[Reference]:
+        return references_of(with_aliases(find_runs(places, problems)), problems) if places else []
+
     annotations = []
     for model_parts in by_model.values():
+        checks = _checks_of(model_parts)
+        of_checks = [check / REFERENCE for check in checks if _has_results(check / REFERENCE)]
         others = [
             reference
-            for reference in all_references
+            for reference in references_in(*(references or of_checks))
             if not any(same_model(reference.runs[0], part.run) for part in model_parts)
         ]
         annotations.append(annotation_of_model(model_parts, others, detector, audit_command))
     if detector and not any(annotation.detector for annotation in annotations):
         reasons = "; ".join(str(problem) for annotation in annotations for problem in annotation.problems)
         raise ValueError(f"no audit of any model has the detector {detector!r}: {reasons}")
-    checked = [verdict for folder in (*runs, *audits) for verdict in verdicts_in(folder)]
-    judged = adjusted_rows(as_checked([row for annotation in annotations for row in annotation.rows], checked))
+    checks = _checks_of([part for parts in by_model.values() for part in parts])
+    folders = {folder.absolute() for folder in (*runs, *audits, *checks)}
+    checked = {folder: verdicts_in(folder) for folder in sorted(folders)}
+    rows_of_all = [row for annotation in annotations for row in annotation.rows]
+    problems += [problem for folder in checked for problem in _unused(folder, checked[folder], rows_of_all)]
+    every = [verdict for verdicts in checked.values() for verdict in verdicts]
+    judged = adjusted_rows(as_checked(rows_of_all, every))
     rows = iter(replace(row, verdict=at_its_level(row.verdict)) if row.verdict.look else row for row in judged)
     first, *rest = [replace(annotation, rows=tuple(islice(rows, len(annotation.rows)))) for annotation in annotations]
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
+
+
+def _checks_of(parts: Iterable[RunPart]) -> list[Path]:
+    """Return the folders of the checks that made these runs."""
+    files = [part.run.results_file or next(iter(part.run.logs.values()), None) for part in parts]
+    return [*dict.fromkeys(check for file in files if file and (check := check_of(file)))]
+
+
+def _has_results(folder: Path) -> bool:
+    return any(RESULTS.fullmatch(file.name) for file in files_below(folder))
+
+
+def _unused(check: Path, verdicts: Sequence[CheckedTask], rows: Iterable[Row]) -> Iterator[Problem]:
+    """Yield a problem for what a check compared with and its runs do not hold: unseen questions, or the files of a
+    reference that are elsewhere."""
+    if verdicts and _has_results(check / UNSEEN):
+        yield Problem(f"its unseen questions are not read here; verdicts that rest on them are in {VERDICTS}", check)
+    bases = {key: verdict.basis for verdict in reversed(verdicts) for key in verdict.keys}
+    for row in rows:
+        basis = bases.get((row.model, row.name), row.verdict.basis)
+        if row.verdict.basis and basis == Basis.REFERENCE != row.verdict.basis:
+            what = f"its verdict on {row.name} rests on a reference, which is elsewhere"
+            yield Problem(f"{what}; name the folder of the reference's audits with --reference", check)
 
 
 def annotation_of_model(

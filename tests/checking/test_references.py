@@ -11,6 +11,7 @@ import pytest
 from lm_eval_leakage.jobs.check import check
 from lm_eval_leakage.jobs.plan_reading import check_plan
 from lm_eval_leakage.logs.run import same_weights
+from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.verdict import VerdictWord
 from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
@@ -65,6 +66,35 @@ def test_models_whose_folders_would_have_one_name_are_kept_apart(
     assert len(model.built) == 2
     assert checked(tmp_path, model_args=args, reference=reference).verdicts == outcome.verdicts
     assert len(model.built) == 2
+
+
+@pytest.mark.parametrize("given", ["out", "out/runs", "."])
+def test_a_later_table_compares_with_the_reference_of_the_check(tmp_path: Path, given: str) -> None:
+    (verdict,) = checked(tmp_path, model_args="pretrained=seen", reference="pretrained=clean").verdicts
+    (annotation,) = annotate([tmp_path / given])
+    (row,) = annotation.rows
+    assert (row.model, row.verdict.basis, row.verdict.pvalue) == ("seen", "reference", verdict.pvalue)
+    assert not annotation.problems
+    (alone,) = annotate([tmp_path / given], references=[tmp_path / "out" / "runs"])  # the model itself
+    assert alone.rows[0].verdict.basis == "control"
+    assert "rests on a reference, which is elsewhere" in str(alone.problems[0])
+
+
+def test_a_later_table_names_the_reference_and_the_unseen_questions_that_it_lacks(tmp_path: Path) -> None:
+    clean = tmp_path / "clean"
+    checked(tmp_path, model_args="pretrained=clean", out="clean")
+    written(tmp_path, questions(30, n_options=3, seed=7), "unseen.jsonl")
+    (verdict,) = checked(
+        tmp_path, model_args="pretrained=seen", reference=str(clean / "runs"), unseen=str(tmp_path / "unseen.jsonl")
+    ).verdicts
+    assert verdict.basis == "reference"
+    (annotation,) = annotate([tmp_path / "out"])
+    assert annotation.rows[0].verdict.basis == "control"
+    unseen, reference = map(str, annotation.problems)
+    assert unseen.endswith("its unseen questions are not read here; verdicts that rest on them are in verdicts.json")
+    assert "its verdict on quiz rests on a reference, which is elsewhere; name the folder" in reference
+    (with_reference,) = annotate([tmp_path / "out"], references=[clean])
+    assert with_reference.rows[0].verdict.pvalue == verdict.pvalue
 
 
 def test_a_model_of_a_plan_may_have_the_name_of_the_reference(tmp_path: Path) -> None:

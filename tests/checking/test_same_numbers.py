@@ -64,9 +64,10 @@ def test_a_plan_says_how_many_questions_are_usually_needed_and_the_end_how_many_
     assert not re.search(r"\w+ layouts", verdict.summary)
 
 
-def test_every_number_of_a_record_is_the_same_in_a_later_report(outcome: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", ["out", "out/runs", "."])
+def test_every_number_of_a_record_is_the_same_in_a_later_report(outcome: Any, tmp_path: Path, given: str) -> None:
     (verdict,) = outcome.verdicts
-    (annotation,) = annotate([tmp_path / "out"])
+    (annotation,) = annotate([tmp_path / given])
     (row,) = [row for row in annotation.rows if row.task == verdict.task]
     again = checked_task(row)
     for name in NAMES:

@@ -14,6 +14,7 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of
 from lm_eval_leakage.logs.reference_log import read_reference
+from lm_eval_leakage.logs.run import OF_CHECK
 from tests.fakes import FakeLM, by_hash
 
 extend_harness(TaskManager)
@@ -58,7 +59,8 @@ def test_what_a_check_set_aside_since_another_model_answered_it_is_no_reference(
     check = tmp_path / "check"
     log(audit(by_hash, questions_file(DOCS[:6])), check / "runs")
     log(audit(by_hash, questions_file(DOCS)), check / "replaced" / "2026-11-30")
-    (check / "manifest.json").write_text("{}")
+    for name in OF_CHECK:
+        (check / name).write_text("{}")
     results = audit(by_hash, questions_file(DOCS), reference_log=str(check))
     assert row(results)["skipped,max_order"] == 6
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.logs.run import json_lines, sanitized
+from lm_eval_leakage.logs.run import OF_CHECK, json_lines, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from tests.results.harness_files import answered, row, time, write_run
 
@@ -45,12 +45,13 @@ def test_our_own_annotated_files_are_no_runs(tmp_path) -> None:
     assert list(run.logs) == ["a"]
 
 
-@pytest.mark.parametrize("folder", ["replaced/2026-11-30", "work/m/quiz", "unseen/m", "positive/m"])
+@pytest.mark.parametrize("folder", ["replaced/2026-11-30", "work/m/quiz", "unseen/m", "positive/m", "reference/m"])
 def test_in_the_folder_of_a_check_only_what_its_model_was_asked_of_the_benchmark_is_read(tmp_path, folder) -> None:
     write_run(tmp_path / "check" / "runs", "m", {"a": LINES})
     write_run(tmp_path / "check" / folder, "m", {"a": LINES, "b": LINES})
     assert len(find_runs([tmp_path], [])) == 2  # of any other folder all are read
-    (tmp_path / "check" / "manifest.json").write_text("{}")
+    for name in OF_CHECK:
+        (tmp_path / "check" / name).write_text("{}")
     for place in (tmp_path, tmp_path / "check"):
         (run,) = find_runs([place], problems := [])
         assert (run.logs.keys(), problems) == ({"a"}, [])

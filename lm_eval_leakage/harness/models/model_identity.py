@@ -24,7 +24,7 @@ from lm_eval_leakage.digests import content_digest
 from lm_eval_leakage.harness.seams.evaluation import Evaluation
 from lm_eval_leakage.logs.answer_store import NAMING
 from lm_eval_leakage.logs.model_settings import HOW_IT_RUNS
-from lm_eval_leakage.logs.run import LOCAL
+from lm_eval_leakage.logs.run import LOCAL, OF_CHECK
 from lm_eval_leakage.texts import texts_within
 
 CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
@@ -38,7 +38,6 @@ LEFTOVER_FOLDERS = (
     *("checkpoint-*", "global_step*", "optimizer_*", "runs", "logs", "wandb", "mlruns", "__pycache__"),
     *("leakage", "leakage_answers", ".*"),
 )
-OUTPUT_OF_CHECK = ("plan.yaml", "manifest.json")  # are in a folder that a check has written
 BASE, CODE = "base", "code"  # what an argument's model refers to: the base of an adapter, a repository of code
 FOLDER_ARGUMENTS = (*NAMING, "tokenizer", "lora_local_path", "gguf_file", BASE, CODE)  # a folder counts by its files
 SERVER_ARGUMENTS = ("model", "engine")  # the value is sent to a server, so that it counts even if it is a path
@@ -259,7 +258,7 @@ def _model_files(folder: Path, subfolder: str) -> Iterator[tuple[str, Path]]:
         yield from ((f"{subfolder}/{name}", file) for name, file in _model_files(inner, ""))
     visited = set[str]()
     for parent, folders, names in os.walk(folder, followlinks=True):
-        is_output = parent != str(folder) and {*OUTPUT_OF_CHECK} <= {*names}
+        is_output = parent != str(folder) and {*names} >= OF_CHECK
         real = os.path.realpath(parent)
         if is_output or real in visited:
             folders.clear()
