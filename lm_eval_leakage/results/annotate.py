@@ -85,8 +85,7 @@ def annotate(
         reasons = "; ".join(str(problem) for annotation in annotations for problem in annotation.problems)
         raise ValueError(f"no audit of any model has the detector {detector!r}: {reasons}")
     checks = _checks_of([part for parts in by_model.values() for part in parts])
-    folders = {folder.absolute() for folder in (*runs, *audits, *checks)}
-    checked = {folder: verdicts_in(folder) for folder in sorted(folders)}
+    checked = {folder.absolute(): verdicts_in(folder) for folder in (*runs, *audits, *checks)}
     rows_of_all = [row for annotation in annotations for row in annotation.rows]
     problems += [problem for folder in checked for problem in _unused(folder, checked[folder], rows_of_all)]
     every = [verdict for verdicts in checked.values() for verdict in verdicts]
