@@ -222,7 +222,8 @@ def leaderboard_as_markdown(board: Leaderboard, chosen: Sequence[str] = ()) -> s
     parts = [_models_as_markdown(board.models)] if board.models else []
     for standings in board.boards:
         n_models, tested = len(standings), counted(standings[0].n_common)
-        ending = f" that all {n_models} models were tested on. {HOW_TO_READ}" if n_models > 1 else "."
+        models = "both models" if n_models == 2 else f"all {n_models} models"
+        ending = f" that {models} were tested on. {HOW_TO_READ}" if n_models > 1 else "."
         text = f"{tested}{ending} {INTERVALS_NAMED}."
         text = "\n\n".join(filter(None, (why_apart(standings, board.boards), text)))
         parts.append(f"## {visible(standings[0].row.task)}\n\n{text}\n\n{_table_of(standings, chosen)}")

@@ -54,7 +54,7 @@ def test_a_board_of_one_model_says_nothing_of_ranks(tmp_path) -> None:
     assert "\n\n60 questions. Values in brackets are 95 % intervals.\n\n" in text.replace("\u00a0", " ")
     audit(tmp_path, "two", 3)
     text = leaderboard_as_markdown(leaderboard(annotate([tmp_path])))
-    assert "\n\n60 questions that all 2 models were tested on. A rank is an interval:" in text
+    assert "\n\n60 questions that both models were tested on. A rank is an interval:" in text
 
 
 def test_pairs_are_adjusted_for_their_number(tmp_path) -> None:
