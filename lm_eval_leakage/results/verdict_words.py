@@ -290,7 +290,8 @@ def cited(verdict: DataVerdict) -> str:
         compared += f", and their texts with those of {_unseen(verdict)}"
     if verdict.beside is not None and verdict.has_beside:
         compared += f"; {counted(verdict.beside.n)}, {_compared(verdict.beside).citation}"
-    return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict, 'that')}"
+    seen = _found_or_not(verdict, whole_percent(verdict.detect))
+    return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{seen}"
 
 
 def scores_in_words(verdict: DataVerdict) -> str:

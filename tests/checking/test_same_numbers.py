@@ -42,6 +42,7 @@ def test_check_and_report_print_the_same_numbers_and_the_same_command_which_can_
     assert NEEDED.search(verdict.summary), (verdict.summary, verdict.n_needed)
     needed, command = NEEDED.search(verdict.summary).groups()
     assert int(needed.replace(",", "")) == verdict.n_needed
+    assert f"; to find 25\u00a0%, about {needed} questions are needed)." in verdict.citation
     words = shlex.split(command)
     assert words[words.index("--questions") + 1] == str(verdict.n_needed)
     page = tmp_path / "page.html"
