@@ -10,12 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from lm_eval_leakage.logs.audit_line import benchmark_of, window_needed
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.contents import RunPart, name_apart, separated_by_rows
 from lm_eval_leakage.logs.file_search import check_of, files_below
 from lm_eval_leakage.logs.model_settings import named_by_content, separated_by_settings
-from lm_eval_leakage.logs.run import REFERENCE, RESULTS, UNSEEN, Problem, Run, same_model, sanitized
+from lm_eval_leakage.logs.run import PLAN, REFERENCE, RESULTS, UNSEEN, Problem, Run, same_model, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.data_verdict import at_its_level
 from lm_eval_leakage.results.grouping import grouped
@@ -73,8 +75,7 @@ def annotate(
 
     annotations = []
     for model_parts in by_model.values():
-        checks = _checks_of(model_parts)
-        of_checks = [check / REFERENCE for check in checks if _has_results(check / REFERENCE)]
+        of_checks = [check / REFERENCE for check in _checks_of(model_parts) if _has_reference(check)]
         others = [
             reference
             for reference in references_in(*(references or of_checks))
@@ -101,7 +102,17 @@ def _checks_of(parts: Iterable[RunPart]) -> list[Path]:
     return [*dict.fromkeys(check for file in files if file and (check := check_of(file)))]
 
 
+def _has_reference(check: Path) -> bool:
+    """Return whether the last check in the folder compared with a reference whose audits it holds."""
+    try:
+        plan = yaml.safe_load((check / PLAN).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(plan, dict) and bool(plan.get("reference")) and _has_results(check / REFERENCE)
+
+
 def _has_results(folder: Path) -> bool:
+    """Return whether a results file is anywhere in the folder."""
     return any(RESULTS.fullmatch(file.name) for file in files_below(folder))
 
 

@@ -80,6 +80,14 @@ def test_a_later_table_compares_with_the_reference_of_the_check(tmp_path: Path, 
     assert "rests on a reference, which is elsewhere" in str(alone.problems[0])
 
 
+def test_a_later_table_does_not_compare_with_a_reference_that_the_last_check_left_out(tmp_path: Path) -> None:
+    checked(tmp_path, model_args="pretrained=seen", reference="pretrained=clean")
+    (verdict,) = checked(tmp_path, model_args="pretrained=seen").verdicts
+    (annotation,) = annotate([tmp_path / "out"])
+    assert (annotation.rows[0].verdict.basis, annotation.rows[0].verdict.pvalue) == ("control", verdict.pvalue)
+    assert not annotation.problems
+
+
 def test_a_later_table_names_the_reference_and_the_unseen_questions_that_it_lacks(tmp_path: Path) -> None:
     clean = tmp_path / "clean"
     checked(tmp_path, model_args="pretrained=clean", out="clean")
